@@ -1,0 +1,89 @@
+"""The `Plan`: what a composed and checked configuration says is to run.
+
+Plain data, made by `gym.config.load`, read by the runtime, the collector and the reports. Its
+invariant: every reference in it resolves, every value is present, every path is absolute.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gym.config.schema import Dataset, Kind, ServerConfig, ServerRef, Settings
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value was set: a file and 1-based position, or the command line (`path` is "command line")."""
+
+    path: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}" if self.line else self.path
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One server instance."""
+
+    name: str
+    kind: Kind
+    implementation: str
+    directory: Path
+    """The implementation's folder, e.g. `…/resources_servers/swebench`."""
+    config: ServerConfig
+    """The typed configuration: the implementation's own model where it has one."""
+    raw: Mapping[str, Any]
+    """The resolved block as plain data: what a child process is handed."""
+    references: Mapping[str, ServerRef] = field(default_factory=dict[str, ServerRef])
+    """Config field -> the instance that it names."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether the instance runs elsewhere and is only called."""
+        return self.config.url is not None
+
+    @property
+    def requirements(self) -> Path | None:
+        """The file of Python requirements beyond ours, if the implementation has one."""
+        path = self.directory / "requirements.txt"
+        return path if path.is_file() else None
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where rows of one taskset go. `agent` and `model` are None where the environment server does not say."""
+
+    environment: str
+    resources: str | None = None
+    agent: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True)
+class DatasetBinding:
+    """A data set and the instance that declares it."""
+
+    instance: str
+    dataset: Dataset
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that is to run, with where each value came from."""
+
+    settings: Settings
+    instances: Mapping[str, Instance]
+    routes: Mapping[str, Route]
+    """Taskset -> route."""
+    environments: Mapping[str, Route]
+    """Environment server instance -> its own route; also for those that no taskset is bound to."""
+    sandbox_providers: Mapping[str, Mapping[str, Any]]
+    """Provider block by name, e.g. `{"sandbox": {"docker": {...}}}`."""
+    datasets: tuple[DatasetBinding, ...]
+    origins: Mapping[str, Origin]
+    """Dotted key path -> where it was set."""
+    resolved: Mapping[str, Any]
+    """The whole composed configuration as plain data, secrets included."""

@@ -1,0 +1,174 @@
+"""The configuration models that server authors extend, and the top-level settings.
+
+An implementation's own model lives in `config.py` beside its `app.py`, is named `Config` and
+extends the base of its kind. It is imported when a config is checked, so it must import nothing
+heavy. Unknown keys are errors.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Kind = Literal["resources_servers", "responses_api_agents", "responses_api_models", "environment_servers"]
+
+KINDS: tuple[Kind, ...] = ("resources_servers", "responses_api_agents", "responses_api_models", "environment_servers")
+
+
+class Section(BaseModel):
+    """A part of a configuration: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+
+
+class ServerRef(Section):
+    """A reference to another instance."""
+
+    type: Kind
+    name: str = Field(min_length=1)
+
+
+class ResourcesServerRef(ServerRef):
+    """A reference that only a resources server can satisfy."""
+
+    type: Literal["resources_servers"]
+
+
+class AgentRef(ServerRef):
+    """A reference that only an agent can satisfy."""
+
+    type: Literal["responses_api_agents"]
+
+
+class ModelRef(ServerRef):
+    """A reference that only a model server can satisfy."""
+
+    type: Literal["responses_api_models"]
+
+
+class Dataset(Section):
+    """A set of task rows that an instance serves."""
+
+    name: str
+    type: Literal["train", "validation", "example", "benchmark"]
+    jsonl_fpath: Path
+    taskset: str | None = None
+    prepare_script: Path | None = None
+    num_repeats: int = Field(default=1, ge=1)
+    license: str | None = None
+    source: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _benchmark_is_prepared(self) -> "Dataset":
+        if self.type == "benchmark" and self.prepare_script is None:
+            raise ValueError("a benchmark needs a prepare_script, so that its rows can be made again")
+        return self
+
+
+class ServerConfig(Section):
+    """What every instance may set. Times are in seconds."""
+
+    entrypoint: str = "app.py"
+    host: str | None = None
+    port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    url: str | None = None
+    """The instance runs elsewhere: its base URL, in place of an entrypoint."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Sent with every call to an instance that runs elsewhere."""
+    description: str | None = None
+
+
+class ResourcesServerConfig(ServerConfig):
+    """A resources server: a task's state, tools, sandbox and verdict."""
+
+    domain: str | None = None
+    verified: bool = False
+    verified_url: str | None = None
+    value: str | None = None
+    datasets: list[Dataset] = Field(default_factory=list)
+    allowed_agents: list[str] | None = None
+    """Implementations of agents that may be paired with this server; None allows all."""
+    expose_gold_to: list[str] = Field(default_factory=list)
+    """Implementations of agents that may ask for the gold solution; see docs/contract.md."""
+    session_ttl_seconds: float = Field(default=86_400, gt=0)
+    session_receipt_seconds: float = Field(default=3_600, gt=0)
+
+
+class AgentConfig(ServerConfig):
+    """An agent: a harness that acts."""
+
+    model_server: ModelRef | None = None
+    resources_server: ResourcesServerRef | None = None
+    datasets: list[Dataset] = Field(default_factory=list)
+    token_id_capture: bool = False
+    session_ttl_seconds: float = Field(default=86_400, gt=0)
+    session_receipt_seconds: float = Field(default=3_600, gt=0)
+
+
+class ModelConfig(ServerConfig):
+    """A model server: the policy model, and the record of every call to it."""
+
+
+class EnvironmentServerConfig(ServerConfig):
+    """An environment server: the order of calls, limits and cleanup of one episode."""
+
+    max_concurrent_episodes: Annotated[int, Field(gt=0)] | None = None
+    queue_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    default_episode_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    cleanup_timeout_seconds: float = Field(default=180, gt=0)
+    """The bound of each cleanup callback; at most three run, one after the other."""
+
+    @model_validator(mode="after")
+    def _queue_is_bounded(self) -> "EnvironmentServerConfig":
+        if self.max_concurrent_episodes is not None and self.queue_timeout_seconds is None:
+            raise ValueError("max_concurrent_episodes needs queue_timeout_seconds, so that nobody waits without end")
+        return self
+
+
+BASE_CONFIGS: dict[Kind, type[ServerConfig]] = {
+    "resources_servers": ResourcesServerConfig,
+    "responses_api_agents": AgentConfig,
+    "responses_api_models": ModelConfig,
+    "environment_servers": EnvironmentServerConfig,
+}
+
+
+class TokenIdCapture(Section):
+    """Which agents' model calls are recorded with token ids."""
+
+    enabled: bool = False
+    all_agents: bool = False
+
+
+class HeadServer(Section):
+    """Where the head server listens; port 0 takes any free one."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=0, ge=0, le=65535)
+
+
+class Auth(Section):
+    """Where the run's bearer token comes from; without it a fresh one is made."""
+
+    token_file: Path | None = None
+
+
+class Settings(Section):
+    """The top-level settings: everything in a config that is neither an instance nor a sandbox provider."""
+
+    default_host: str = "127.0.0.1"
+    use_absolute_ip: bool = False
+    policy_base_url: str | None = None
+    policy_api_key: str | None = None
+    policy_model_name: str | None = None
+    token_id_capture: TokenIdCapture = Field(default_factory=TokenIdCapture)
+    observability_enabled: bool = False
+    environment_server_routes: dict[str, str] = Field(default_factory=dict)
+    auth: Auth | Literal["off"] = Field(default_factory=Auth)
+    isolation: Literal["process", "colocated"] | None = None
+    head_server: HeadServer = Field(default_factory=HeadServer)
+    start_timeout_seconds: float = Field(default=600, gt=0)
+    drain_timeout_seconds: float = Field(default=30, gt=0)
+    cache_dir: Path | None = None
+    agent_name: str | None = None
+    """The collector's own: which agent's environment rows go to; never compared with a running head."""

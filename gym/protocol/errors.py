@@ -1,0 +1,24 @@
+"""The one shape of an error body, and the exception that a server answers with it.
+
+`{"error": {"message": …, "type": <failure kind>, "terminal": bool}}`; the first two keys are the
+ones that OpenAI clients read too.
+"""
+
+from typing import Any
+
+from gym.protocol.failures import bounded_reason, retryable_status
+
+
+class ContractError(Exception):
+    """A request that a server refuses, with the HTTP status and the failure kind to say so."""
+
+    def __init__(self, status: int, message: str, *, kind: str = "protocol_violation", terminal: bool | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = bounded_reason(message)
+        self.kind = kind
+        self.terminal = not retryable_status(status) if terminal is None else terminal
+
+    def body(self) -> dict[str, Any]:
+        """The JSON body of the answer."""
+        return {"error": {"message": self.message, "type": self.kind, "terminal": self.terminal}}
