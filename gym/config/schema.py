@@ -170,5 +170,7 @@ class Settings(Section):
     start_timeout_seconds: float = Field(default=600, gt=0)
     drain_timeout_seconds: float = Field(default=30, gt=0)
     cache_dir: Path | None = None
+    log_dir: Path | None = None
+    """Where server logs are written and kept; by default they go with the run, unless a server crashed."""
     agent_name: str | None = None
     """The collector's own: which agent's environment rows go to; never compared with a running head."""

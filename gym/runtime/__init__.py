@@ -1,0 +1,1 @@
+"""Processes: from a plan to running servers, and back to nothing."""

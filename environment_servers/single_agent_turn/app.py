@@ -1,0 +1,230 @@
+"""One agent takes one turn at one task.
+
+The order: register resources close, seed, register agent close, open the agent session, the
+agent's `/v1/responses`, close the agent, verify, close the resources session. The agent is closed,
+and its close has succeeded, before anything is verified. Grader fields go to the resources server
+only; the agent sees `responses_create_params`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from environment_servers.single_agent_turn.config import Config
+from gym.client import CallError, Reply
+from gym.protocol import routes
+from gym.protocol.access import DirectHTTPToolAccess, MCPConnection, MCPToolAccess, ToolAccess
+from gym.protocol.agents import AgentCloseSessionResponse, AgentSeedSessionRequest, AgentSeedSessionResponse
+from gym.protocol.environments import SingleAgentTurnTaskInput
+from gym.protocol.errors import ContractError
+from gym.protocol.failures import EpisodeFailure
+from gym.protocol.ids import new_agent_session_id, new_resources_session_id
+from gym.protocol.resources import ResourcesSeedSessionResponse
+from gym.protocol.responses import Response
+from gym.servers import EnvironmentServer, Episode
+from gym.servers.cleanup import CleanupHandle
+from gym.servers.environment import EpisodeFailed
+
+_CALL_SECONDS: float | None = None
+"""Calls have no bound of their own: the episode's deadline is around them all."""
+
+ReplyModel = TypeVar("ReplyModel", bound=BaseModel)
+
+
+class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
+    """The environment server of single-agent tasks."""
+
+    config: Config
+    task_input_model = SingleAgentTurnTaskInput
+
+    async def run_episode(self, episode: Episode[SingleAgentTurnTaskInput]) -> dict[str, Any]:
+        """Seed, act, close the agent, verify, close the task."""
+        task = episode.task_input
+        params = task.responses_create_params.model_dump(mode="json", exclude_unset=True)
+        resources = self.context.peer(self.config.resources_server)
+        episode_id = episode.id.model_dump()
+
+        episode.stage = "seed"
+        resources_session_id = new_resources_session_id()
+        close_body = {"resources_session_id": resources_session_id, "episode_id": episode_id}
+        close_resources = self.owe_close(episode, resources.name, routes.CLOSE_SESSION, close_body, resources_session_id)
+        seed_body = {**close_body, "task_id": episode.task_id.model_dump(), "task_data": task.task_data}
+        reply = await resources.post(routes.SEED_SESSION, seed_body, timeout=_CALL_SECONDS)
+        seeded = _parse(ResourcesSeedSessionResponse, reply, resources.name)
+        _check_echo(resources.name, resources_session_id, seeded.resources_session_id, reply.cookies)
+
+        agent = await self._act(episode, params, seeded, dict(reply.cookies))
+
+        episode.stage = "verification"
+        verify_body = {**task.task_data, "responses_create_params": params, "response": agent.response}
+        reply = await resources.post(routes.VERIFY, verify_body, timeout=_CALL_SECONDS, cookies=agent.resources_cookies)
+        result = _object(reply, resources.name)
+        _check_verdict(resources.name, result)
+        result |= agent.extra
+        try:
+            await close_resources.close()
+        except (CallError, TimeoutError):
+            pass  # the verdict stands; the final unwind tries this close once more
+        return result
+
+    async def _act(
+        self, episode: Episode[SingleAgentTurnTaskInput], params: dict[str, Any], seeded: ResourcesSeedSessionResponse, cookies: dict[str, str]
+    ) -> "_Acted":
+        """Open an agent session, have it act, and close it. Raises EpisodeFailed if the agent cannot be closed for certain."""
+        info = self.context.info(self.config.agent_server)
+        agent = self.context.peer(self.config.agent_server)
+        episode.stage = "agent"
+        agent_session_id = new_agent_session_id()
+        close_body = {"agent_session_id": agent_session_id, "episode_id": episode.id.model_dump()}
+        close_agent = self.owe_close(episode, agent.name, routes.CLOSE_AGENT_SESSION, close_body, agent_session_id)
+        request = AgentSeedSessionRequest(
+            agent_session_id=agent_session_id,
+            episode_id=episode.id,
+            task_id=episode.task_id,
+            tool_accesses=self._tool_accesses(seeded, cookies),
+            sandbox_access=seeded.sandbox_access,
+        )
+        reply = await agent.post(routes.AGENT_SESSIONS, request.model_dump(mode="json"), timeout=_CALL_SECONDS)
+        opened = _parse(AgentSeedSessionResponse, reply, agent.name)
+        _check_echo(agent.name, agent_session_id, opened.agent_session_id, reply.cookies)
+
+        prefix = routes.rollout_prefix(episode.id.capture_key, token_capture=info.token_capture)
+        response: dict[str, Any] | None = None
+        limit = asyncio.timeout(episode.task_input.agent_timeout_seconds)
+        try:
+            async with limit:
+                answer = await agent.post(routes.RESPONSES, params, timeout=None, prefix=prefix, cookies=reply.cookies)
+            response = _object(answer, agent.name)
+            _check_response(agent.name, response)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        except CallError:
+            await self._keep_partial(episode, close_agent)
+            raise
+        episode.partial["partial_response"] = response
+
+        episode.stage = "cleanup"
+        try:
+            closed = AgentCloseSessionResponse.model_validate(await close_agent.close())
+        except (CallError, TimeoutError, ValidationError) as error:
+            raise EpisodeFailed(_unclosed(agent.name, error, self.config.cleanup_timeout_seconds)) from error
+        extra: dict[str, Any] = {}
+        if closed.agent_observations is not None:
+            extra["ng_agent_observations"] = closed.agent_observations
+        if closed.agent_trajectory is not None:
+            extra["ng_trajectory"] = closed.agent_trajectory
+        if response is None:
+            extra |= {"agent_timed_out": True, "agent_timeout_seconds": episode.task_input.agent_timeout_seconds}
+            partial = closed.partial_response
+            response = partial.model_dump(mode="json", exclude_unset=True) if partial else _empty_response(episode.id.capture_key)
+        episode.partial["partial_response"] = response
+        return _Acted(response, cookies if closed.resources_cookies is None else closed.resources_cookies, extra)
+
+    async def _keep_partial(self, episode: Episode[SingleAgentTurnTaskInput], close_agent: CleanupHandle) -> None:
+        """Close the agent whose activation failed, for the work that its close reports. If that fails too, the final unwind tries again."""
+        try:
+            closed = AgentCloseSessionResponse.model_validate(await close_agent.close())
+        except (CallError, TimeoutError, ValidationError):
+            return
+        if closed.partial_response is not None:
+            episode.partial["partial_response"] = closed.partial_response.model_dump(mode="json", exclude_unset=True)
+
+    def _tool_accesses(self, seeded: ResourcesSeedSessionResponse, cookies: dict[str, str]) -> list[ToolAccess]:
+        info = self.context.info(self.config.resources_server)
+        accesses: list[ToolAccess] = []
+        if "direct_http" in self.config.resources_tool_transports:
+            name = f"{info.name}.direct_http"
+            accesses.append(DirectHTTPToolAccess(name=name, required=True, base_url=info.url, cookies=cookies, headers=dict(info.headers)))
+        if "mcp" in self.config.resources_tool_transports:
+            if seeded.resources_tools is None:
+                raise _broken(f"{info.name} offers no tools over MCP, but resources_tool_transports asks for them")
+            tools = seeded.resources_tools
+            connection = MCPConnection(url=f"{info.url}{tools.url_path}", headers=tools.headers)
+            accesses.append(MCPToolAccess(name=tools.server_name, required=True, connection=connection))
+        return accesses
+
+
+@dataclass(frozen=True, slots=True)
+class _Acted:
+    """What came of the agent's turn; `extra` goes into the result."""
+
+    response: dict[str, Any]
+    resources_cookies: dict[str, str]
+    extra: dict[str, Any]
+
+
+def _parse(model: type[ReplyModel], reply: Reply, name: str) -> ReplyModel:
+    try:
+        return model.model_validate(_object(reply, name))
+    except ValidationError as error:
+        raise _broken(f"{name} answered with an invalid {model.__name__}: {error.errors(include_url=False)[0]['msg'].lower()}") from error
+
+
+def _object(reply: Reply, name: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(reply.body)
+    except orjson.JSONDecodeError as error:
+        raise _broken(f"{name} answered with something that is not JSON: {reply.body[:80]!r}") from error
+    if not isinstance(value, dict):
+        raise _broken(f"{name} answered with a {type(value).__name__} in place of an object")
+    return value
+
+
+def _check_echo(name: str, sent: str, echoed: str, cookies: Mapping[str, str]) -> None:
+    if echoed != sent:
+        raise _broken(f"{name} answered for session {echoed!r} in place of {sent!r}")
+    if not cookies:
+        raise _broken(f"{name} set no session cookie")
+
+
+def _check_response(name: str, response: dict[str, Any]) -> None:
+    try:
+        Response.model_validate(response)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise _broken(f"{name} answered with an invalid response: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
+
+
+def _check_verdict(name: str, result: dict[str, Any]) -> None:
+    """A reward that is no finite number is a broken verifier, not a row."""
+    reward = result.get("reward")
+    if isinstance(reward, bool) or not isinstance(reward, (int, float)):
+        raise _broken(f"{name} verified with the reward {reward!r}, which is no number", kind="verifier_error")
+
+
+def _broken(reason: str, kind: str = "protocol_violation") -> ContractError:
+    """A peer that breaks the contract ends the episode for good: asking again would bring the same."""
+    return ContractError(502, reason, kind=kind, terminal=True)
+
+
+def _unclosed(name: str, error: Exception, bound: float) -> EpisodeFailure:
+    reason = f"no answer within {bound:g} s" if isinstance(error, TimeoutError) else str(error)
+    terminal = error.terminal if isinstance(error, CallError) else False
+    return EpisodeFailure(
+        failure_reason=f"the agent session could not be closed, so nothing was verified: {name}: {reason}",
+        terminal=terminal,
+        failure_kind="session_release_failed",
+        stage="cleanup",
+    )
+
+
+def _empty_response(capture_key: str) -> dict[str, Any]:
+    """Stands for an agent that was stopped before it said anything."""
+    return {
+        "id": f"agent-timeout-{capture_key}",
+        "object": "response",
+        "created_at": 0.0,
+        "model": "",
+        "status": "incomplete",
+        "incomplete_details": {"reason": "agent_timeout"},
+        "output": [],
+        "tools": [],
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "metadata": {"agent_timed_out": "true", "response_source": "environment_server"},
+    }

@@ -1,0 +1,14 @@
+"""The configuration of `single_agent_turn`."""
+
+from typing import Literal
+
+from gym.config.schema import AgentRef, EnvironmentServerConfig, ResourcesServerRef
+
+
+class Config(EnvironmentServerConfig):
+    """Which resources server and which agent make up the episode."""
+
+    resources_server: ResourcesServerRef
+    agent_server: AgentRef
+    resources_tool_transports: list[Literal["direct_http", "mcp"]] = []
+    """How the agent may reach the resources server's tools; empty where it needs none."""

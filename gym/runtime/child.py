@@ -1,0 +1,73 @@
+"""The main function of a server process: `python -m gym.runtime.child SPEC SOCKET_FD`.
+
+It reads its spec from a private file, serves on the socket that it inherited, and ends on SIGTERM:
+it stops accepting, lets its server release what it holds, and exits. It dies with its parent; and
+should its own clean-up hang, a last timer ends it.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LAST_RESORT_SECONDS = 600.0
+"""After SIGTERM: longer than any bounded clean-up of ours; only a clean-up that hangs meets it."""
+
+
+def main(spec_path: str, descriptor: str, parent: str) -> int:
+    """Serve one instance until SIGTERM. Returns the exit status."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):
+        return 1  # the parent died before we could ask to be told
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in its order
+
+    import uvloop
+
+    from gym.runtime.loading import InstanceSpec, LoadError, make_server
+    from gym.runtime.logs import log_to_stderr
+    from gym.transports import HTTPTransport
+
+    spec = InstanceSpec.from_json(Path(spec_path).read_bytes())
+    secrets = [spec.secret, spec.token or "", spec.policy.get("policy_api_key") or ""]
+    log_to_stderr(logging.INFO, secrets)
+    try:
+        server = make_server(spec, HTTPTransport())
+    except LoadError as error:
+        logging.getLogger("gym.runtime").error("%s", error)
+        return 3
+
+    async def serve() -> None:
+        from gym.runtime.listen import answering
+
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def on_term() -> None:
+            stop.set()
+            timer = threading.Timer(_LAST_RESORT_SECONDS, os._exit, (4,))
+            timer.daemon = True
+            timer.start()
+
+        loop.add_signal_handler(signal.SIGTERM, on_term)
+        listener = socket.socket(fileno=int(descriptor))
+        listener.setblocking(False)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(server.context.transport.aclose)
+            await stack.enter_async_context(server.running())
+            await stack.enter_async_context(answering(server.app(), listener))
+            await stop.wait()
+
+    uvloop.run(serve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

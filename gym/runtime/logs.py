@@ -1,0 +1,61 @@
+"""Logging of our processes: one line per record, credentials blotted out at the source."""
+
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gym.protocol.errors import redacted
+
+
+class RedactingFormatter(logging.Formatter):
+    """`<UTC time> <level> <logger> <message>`; `secrets` are replaced wherever they stand."""
+
+    converter = time.gmtime
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+    default_msec_format = "%s.%03dZ"
+
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+        self._secrets = [secret for secret in secrets if len(secret) >= 6]
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line (a traceback follows on lines of its own)."""
+        text = super().format(record)
+        for secret in self._secrets:
+            text = text.replace(secret, "[redacted]")
+        return text if record.name == "gym.access" else redacted(text)
+
+
+def log_to_stderr(level: int, secrets: Sequence[str] = ()) -> None:
+    """Send every record of this process to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    _install(handler, level, secrets)
+
+
+def log_to_file(path: Path, level: int, secrets: Sequence[str] = ()) -> None:
+    """Send every record of this process to a file."""
+    handler = logging.FileHandler(path, delay=True)
+    _install(handler, level, secrets)
+
+
+def _install(handler: logging.Handler, level: int, secrets: Sequence[str]) -> None:
+    handler.setFormatter(RedactingFormatter(secrets))
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def tail(path: Path, lines: int = 20, limit: int = 16_384) -> list[str]:
+    """The last lines of a log file; an unreadable one has none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - limit))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+    except OSError:
+        return []

@@ -1,0 +1,160 @@
+"""One server process, seen from the parent: start it, notice its death, start it again, end it.
+
+The parent keeps the listening socket, so a restarted server answers at the same address and calls
+made in between wait in the socket's queue. Restarts are bounded; a server that dies again and
+again is given up, and its socket is closed so that callers are refused at once.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from gym.runtime.logs import tail
+
+log = logging.getLogger("gym.runtime")
+
+MAX_RESTARTS = 3
+_GRACE_SECONDS = 30.0
+"""How long a server that was asked to end may take; releasing sandboxes has its own bounds inside."""
+
+
+class ServerProcess:
+    """One instance in a process of its own. `on_event` gets a line for people about each death."""
+
+    def __init__(
+        self,
+        instance: str,
+        spec_path: Path,
+        listener: socket.socket,
+        log_path: Path,
+        *,
+        python: str = sys.executable,
+        env: dict[str, str] | None = None,
+        on_event: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.instance = instance
+        self.log_path = log_path
+        self.crashed = False
+        self._spec_path = spec_path
+        self._listener = listener
+        self._python = python
+        self._env = env
+        self._on_event = on_event
+        self._process: asyncio.subprocess.Process | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.died = asyncio.Event()
+        """Set when the process has ended without being asked to, before it was first ready."""
+        self._was_ready = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process's id while it runs."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    @property
+    def returncode(self) -> int | None:
+        """How the last process ended."""
+        return self._process.returncode if self._process else None
+
+    async def start(self) -> None:
+        """Start the process, in a process group of its own."""
+        await self._spawn()
+        self._watcher = asyncio.ensure_future(self._watch())
+
+    def ready(self) -> None:
+        """The server has answered: from now on a death is met with a restart."""
+        self._was_ready = True
+
+    async def _spawn(self) -> None:
+        descriptor = self._listener.fileno()
+        with self.log_path.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                self._python,
+                "-m",
+                "gym.runtime.child",
+                str(self._spec_path),
+                str(descriptor),
+                str(os.getpid()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(descriptor,),
+                start_new_session=True,
+                env=self._env,
+            )
+
+    async def _watch(self) -> None:
+        restarts = 0
+        while True:
+            assert self._process is not None
+            code = await self._process.wait()
+            self._kill_group()  # whatever it started and left behind
+            if self._stopping:
+                return
+            self.crashed = True
+            if not self._was_ready:
+                self.died.set()
+                return
+            last = "".join(f"\n    {line}" for line in tail(self.log_path, 5))
+            if restarts >= MAX_RESTARTS:
+                self._on_event(f"server {self.instance} died ({_how(code)}) {restarts + 1} times and is given up; log: {self.log_path}{last}")
+                self._listener.close()
+                return
+            self._on_event(f"server {self.instance} died ({_how(code)}) and is started again; log: {self.log_path}{last}")
+            await asyncio.sleep(0.2 * 4**restarts)
+            restarts += 1
+            if not self._stopping:
+                await self._spawn()
+
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        self._stopping = True
+        self._signal(signal.SIGTERM)
+
+    async def stop(self, grace_seconds: float = _GRACE_SECONDS) -> None:
+        """End the process: SIGTERM, up to `grace_seconds` (s), SIGKILL to its group. Returns when it is gone."""
+        self.terminate()
+        if self._process is not None and self._process.returncode is None:
+            try:
+                async with asyncio.timeout(grace_seconds):
+                    await self._process.wait()
+            except TimeoutError:
+                self._on_event(f"server {self.instance} did not end within {grace_seconds:g} s and is killed; log: {self.log_path}")
+                self._kill_group()
+                await self._process.wait()
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
+        self._listener.close()
+
+    def kill(self) -> None:
+        """End the process and its group at once."""
+        self._stopping = True
+        self._kill_group()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    def _kill_group(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _how(code: int) -> str:
+    """How a process ended, for people."""
+    if code < 0:
+        try:
+            return signal.Signals(-code).name
+        except ValueError:
+            return f"signal {-code}"
+    return f"exit {code}"

@@ -1,0 +1,50 @@
+"""What a server knows about the run it is part of: its peers, credentials and places to write."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gym.client import Peer, Transport
+from gym.config.schema import ServerRef
+from gym.servers.auth import Credentials
+
+
+@dataclass(frozen=True)
+class PeerInfo:
+    """One instance of the run as others see it. `url` is the address for our own processes."""
+
+    name: str
+    kind: str
+    implementation: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    token_capture: bool = False
+    """An agent whose model calls are recorded with token ids."""
+
+
+@dataclass(frozen=True)
+class ServerContext:
+    """Handed to every server when it is made."""
+
+    instance: str
+    run_id: str
+    url: str
+    """The instance's own base URL."""
+    credentials: Credentials
+    peers: Mapping[str, PeerInfo]
+    transport: Transport
+    state_dir: Path
+    """A folder of this run for journals and spools; the same for every instance."""
+    sandbox_providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    policy: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    """`policy_base_url`, `policy_api_key` and `policy_model_name` of the run."""
+
+    def info(self, ref: ServerRef | str) -> PeerInfo:
+        """The entry of the instance that `ref` names. Raises KeyError if the run has none."""
+        return self.peers[ref if isinstance(ref, str) else ref.name]
+
+    def peer(self, ref: ServerRef | str) -> Peer:
+        """A client for the instance that `ref` names; our token goes only to servers of this run or with `headers` set."""
+        info = self.info(ref)
+        return Peer(info.name, info.url, self.transport, headers={**self.credentials.headers(), **info.headers})

@@ -1,0 +1,237 @@
+"""From an ASGI request to a handler and back: authentication, JSON, errors, the access log.
+
+Invariant: every request gets exactly one answer with a JSON body, an exception never escapes to
+the web server, and what a user sees of an unexpected one is its type and message, never a
+traceback (that goes to the log).
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+
+from gym.client import CallError
+from gym.protocol.errors import ContractError, redacted
+from gym.servers.auth import Credentials
+from gym.transports import Message
+
+access_log = logging.getLogger("gym.access")
+log = logging.getLogger("gym.servers")
+
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Model = TypeVar("Model", bound=BaseModel)
+
+MAX_BODY = 256 * 2**20
+"""Longest request body, in bytes."""
+
+
+class Access(Enum):
+    """Who may use a route."""
+
+    OPEN = "open"
+    """Anybody who can reach the socket: liveness, and routes that a signed cookie protects."""
+    CONTROL = "control"
+    """Our own processes, by the run's token."""
+    ROLLOUT = "rollout"
+    """Our own processes, or the rollout that the path names, by its own token."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One request as a handler sees it."""
+
+    path: str
+    body: bytes
+    headers: Mapping[str, str]
+    capture_key: str | None = None
+    token_capture: bool = False
+    receive: Receive | None = None
+
+    def json(self) -> Any:
+        """The body as JSON; an empty body is an empty object. Raises ContractError (422)."""
+        if not self.body:
+            return {}
+        try:
+            return orjson.loads(self.body)
+        except orjson.JSONDecodeError as error:
+            raise ContractError(422, f"the body of {self.path} is not JSON: {error}") from error
+
+    def parse(self, model: type[Model]) -> Model:
+        """The body as `model`. Raises ContractError (422) that names each offending field."""
+        return parse(model, self.json(), f"the body of {self.path}")
+
+    def cookie(self, name: str) -> str | None:
+        """The value of one cookie."""
+        for part in self.headers.get("cookie", "").split(";"):
+            key, separator, value = part.strip().partition("=")
+            if separator and key == name:
+                return value
+        return None
+
+
+@dataclass(slots=True)
+class Answer:
+    """A handler's answer when it is more than a JSON body."""
+
+    body: Any
+    status: int = 200
+    cookies: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer that the handler writes itself, as it comes: `write(send)` sends start and body."""
+
+    write: Callable[[Send], Awaitable[int]]
+    """Returns the HTTP status that it sent."""
+
+
+Handler = Callable[[Call], Awaitable[Any]]
+
+
+def parse(model: type[Model], value: Any, what: str) -> Model:
+    """`value` as `model`. Raises ContractError (422) with one clause per offending field."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        clauses = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'value'}: {e['msg'].lower()}" for e in error.errors(include_url=False)[:5])
+        raise ContractError(422, f"{what} is not a valid {model.__name__}: {clauses}") from error
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A route's handler as an ASGI application. `leaves_with_client` cancels it when the client goes away."""
+
+    path: str
+    handler: Handler
+    credentials: Credentials
+    access: Access
+    method: str = "POST"
+    leaves_with_client: bool = False
+    logged: bool = True
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        started = time.perf_counter()
+        call: Call | None = None
+        try:
+            call = await self._read(scope, receive)
+            self._authorize(call)
+            answer = await (self._with_client(call, receive) if self.leaves_with_client else self.handler(call))
+        except ContractError as error:
+            answer = Answer(error.body(), error.status, headers=_retry_after(error))
+        except CallError as error:
+            answer = Answer(_call_error_body(error), _status_of(error))
+        except Exception as error:
+            log.exception("unexpected error in %s", self.path)
+            broken = ContractError(500, redacted(f"{type(error).__name__}: {error}"), kind="environment_server_failed")
+            answer = Answer(broken.body(), 500)
+        if isinstance(answer, Stream):
+            status = await answer.write(send)
+        else:
+            answer = answer if isinstance(answer, Answer) else Answer(answer)
+            status = answer.status
+            await _respond(send, answer)
+        if self.logged and access_log.isEnabledFor(logging.INFO):
+            key = f" episode={call.capture_key}" if call is not None and call.capture_key else ""
+            access_log.info("%s %s %d %.1fms%s", scope["method"], scope["path"], status, (time.perf_counter() - started) * 1000, key)
+
+    async def _read(self, scope: Message, receive: Receive) -> Call:
+        if scope["method"] != self.method:
+            raise ContractError(405, f"{self.path} takes {self.method}, not {scope['method']}")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        params: Mapping[str, Any] = scope.get("path_params") or {}
+        body = await _read_body(receive, self.path)
+        return Call(scope["path"], body, headers, params.get("capture_key"), "training-token-capture" in scope["path"], receive)
+
+    def _authorize(self, call: Call) -> None:
+        authorization = call.headers.get("authorization")
+        if self.access is Access.OPEN:
+            return
+        if self.access is Access.ROLLOUT and call.capture_key is not None:
+            allowed = self.credentials.allows_rollout(authorization, call.capture_key)
+        else:
+            allowed = self.credentials.allows_control(authorization)
+        if not allowed:
+            raise ContractError(401, f"{self.path} needs this run's bearer token ('gym env status --json' shows where it is)")
+
+    async def _with_client(self, call: Call, receive: Receive) -> Any:
+        """Run the handler until it ends or the client is gone; in the latter case it is cancelled and awaited."""
+        work = asyncio.ensure_future(self.handler(call))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            if not work.done():
+                work.cancel()
+                await asyncio.wait((work,))
+        if work.cancelled():
+            raise ContractError(499, f"the client of {self.path} went away", kind="cancelled", terminal=False)
+        return work.result()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read_body(receive: Receive, path: str) -> bytes:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        return body
+    parts = [body]
+    size = len(body)
+    while message.get("more_body"):
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ContractError(400, f"the client of {path} went away before its body was complete", terminal=False)
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MAX_BODY:
+            raise ContractError(413, f"the body of {path} is longer than {MAX_BODY // 2**20} MiB")
+    return b"".join(parts)
+
+
+def _default(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_unset=True)
+    raise TypeError(f"a {type(value).__name__} cannot be sent as JSON")
+
+
+def to_json(value: Any) -> bytes:
+    """`value` as JSON bytes; pydantic models without the fields that were never set."""
+    return value if isinstance(value, bytes) else orjson.dumps(value, default=_default)
+
+
+async def _respond(send: Send, answer: Answer) -> None:
+    body = to_json(answer.body)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += [(b"set-cookie", f"{name}={value}; Path=/; HttpOnly; SameSite=Lax".encode()) for name, value in answer.cookies.items()]
+    headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _retry_after(error: ContractError) -> dict[str, str]:
+    return {"retry-after": f"{error.retry_after:g}"} if error.retry_after is not None else {}
+
+
+def _status_of(error: CallError) -> int:
+    """A peer's own refusal keeps its status; no reply at all is a bad gateway or a time-out."""
+    if error.status is not None:
+        return error.status
+    return 504 if error.kind == "transport_timeout" else 502
+
+
+def _call_error_body(error: CallError) -> dict[str, Any]:
+    return {"error": {"message": error.message, "type": error.kind, "terminal": error.terminal}}

@@ -1,0 +1,290 @@
+"""The one session registry, for resources sessions and agent sessions alike.
+
+It owns the life of a session: opening -> open -> closing -> receipt. Its invariants:
+
+- Ids are the caller's. The same open again joins or repeats the first; the same id with another
+  body is a 409. Closing an id that was never open fences it: a later open is refused.
+- What a session holds is released exactly once, in reverse order of registration. A release that
+  fails leaves the session open for another close; it is never recorded as closed.
+- Opening, closing and shared work run in tasks of the registry's own, so that a caller that goes
+  away changes nothing; whoever comes back joins the same task.
+- A result made under a session (a verdict, an activation's response) is kept by the digest of its
+  request, and survives the close in the receipt.
+- Sessions expire by an active sweeper; nobody has to call for that to happen.
+
+Left out: what a session is for. Servers put that into `Session.state`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Generic, TypeVar
+
+from gym.protocol.errors import ContractError
+from gym.protocol.ids import EpisodeId, TaskId
+
+log = logging.getLogger("gym.servers.sessions")
+
+State = TypeVar("State")
+Result = TypeVar("Result")
+
+Release = Callable[[], Awaitable[None]]
+
+
+def digest(body: bytes) -> bytes:
+    """The name under which the result of a request with this body is kept."""
+    return blake2b(body, digest_size=16).digest()
+
+
+class Session(Generic[State]):
+    """One session: who it belongs to, what the server keeps for it, and what it must release.
+
+    `episode_id` and `task_id` are None for a session of the old form.
+    """
+
+    state: State
+
+    def __init__(self, session_id: str, episode_id: EpisodeId | None, task_id: TaskId | None) -> None:
+        self.id = session_id
+        self.episode_id = episode_id
+        self.task_id = task_id
+        self.lock = asyncio.Lock()
+        """Held by lifecycle work; a server may take it to serialise calls of its own."""
+        self._releases: list[tuple[str, Release]] = []
+
+    def on_release(self, what: str, release: Release) -> None:
+        """Run `release` when the session ends, before everything that was registered earlier.
+
+        Register before the resource is made, so that a cancelled opening still gives it back;
+        `release` must be idempotent.
+        """
+        self._releases.append((what, release))
+
+    async def release(self) -> None:
+        """Give back everything. Raises ContractError naming the first thing that could not be; calling again goes on from there."""
+        while self._releases:
+            what, release = self._releases[-1]
+            try:
+                await release()
+            except Exception as error:
+                log.exception("session %s: cannot release %s", self.id, what)
+                reason = f"session {self.id} could not release {what}: {type(error).__name__}: {error}"
+                raise ContractError(500, reason, kind="session_release_failed", terminal=False) from error
+            self._releases.pop()
+
+
+@dataclass(slots=True)
+class Receipt:
+    """What is left of a closed session: its answers, until `expires` (monotonic seconds)."""
+
+    episode_id: EpisodeId | None
+    expires: float
+    reply: Any
+    results: dict[bytes, Any] | None
+    expired_session: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Entry(Generic[State]):
+    session: Session[State]
+    fingerprint: bytes
+    expires: float
+    opening: asyncio.Task[Any] | None = None
+    closing: asyncio.Task[Any] | None = None
+    fenced: bool = False
+    """Closing has begun: nothing new is admitted, even if the release failed and is to be repeated."""
+    close_reply: Any = None
+    work: dict[bytes, asyncio.Task[Any]] = field(default_factory=dict[bytes, "asyncio.Task[Any]"])
+
+
+class SessionRegistry(Generic[State]):
+    """All sessions of one server. Times in seconds; `what` names them in messages, e.g. "agent session"."""
+
+    def __init__(self, what: str, *, ttl_seconds: float, receipt_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._ttl = ttl_seconds
+        self._receipt_seconds = receipt_seconds
+        self._clock = clock
+        self._entries: dict[str, _Entry[State]] = {}
+        self._receipts: dict[str, Receipt] = {}
+
+    def __len__(self) -> int:
+        """How many sessions are not closed."""
+        return len(self._entries)
+
+    async def open(self, session: Session[State], fingerprint: bytes, build: Callable[[Session[State]], Awaitable[Result]]) -> Result:
+        """Open `session` by running `build` once, and return what it returned; a repeat returns the same.
+
+        Raises ContractError (409) for an id that is closed, fenced, or open with another body, and
+        whatever `build` raises; a session whose `build` failed is released and forgotten.
+        """
+        if session.id in self._receipts:
+            raise ContractError(409, f"{self._what} {session.id} is already closed")
+        entry = self._entries.get(session.id)
+        if entry is None:
+            entry = _Entry(session, fingerprint, self._clock() + self._ttl)
+            self._entries[session.id] = entry
+            entry.opening = self._start(self._run_open(entry, build))
+        elif entry.fingerprint != fingerprint:
+            raise ContractError(409, f"{self._what} {session.id} is already open with another body")
+        elif entry.fenced:
+            raise ContractError(409, f"{self._what} {session.id} is closing")
+        assert entry.opening is not None
+        return await self._join(entry.opening)
+
+    async def _run_open(self, entry: _Entry[State], build: Callable[[Session[State]], Awaitable[Result]]) -> Result:
+        try:
+            async with entry.session.lock:
+                return await build(entry.session)
+        except Exception:
+            if not entry.fenced:
+                # A release that fails keeps the entry, closing only, for the caller's close or the sweeper.
+                entry.fenced = True
+                await entry.session.release()
+                self._entries.pop(entry.session.id, None)
+            raise
+
+    def get(self, session_id: str) -> Session[State]:
+        """The open session. Raises ContractError: 409 while closing or closed, 410 if it is not known."""
+        entry = self._entries.get(session_id)
+        if entry is not None and not entry.fenced:
+            return entry.session
+        if entry is not None or session_id in self._receipts:
+            raise ContractError(409, f"{self._what} {session_id} is closed", kind="session_lost")
+        raise ContractError(410, f"{self._what} {session_id} is not known here", kind="session_lost")
+
+    async def once(self, session_id: str, key: bytes, run: Callable[[Session[State]], Awaitable[Result]]) -> Result:
+        """Run `run` under the session, once for each `key`: a repeat joins it or gets its result, also after close.
+
+        A run that raised is forgotten and may be repeated. Raises ContractError as `get` does.
+        """
+        receipt = self._receipts.get(session_id)
+        if receipt is not None and receipt.results is not None and key in receipt.results:
+            return receipt.results[key]
+        session = self.get(session_id)
+        entry = self._entries[session_id]
+        task = entry.work.get(key)
+        if task is None:
+            task = self._start(self._run_work(entry, key, run, session))
+            entry.work[key] = task
+        return await self._join(task)
+
+    async def _run_work(
+        self, entry: _Entry[State], key: bytes, run: Callable[[Session[State]], Awaitable[Result]], session: Session[State]
+    ) -> Result:
+        try:
+            return await run(session)
+        except BaseException:
+            entry.work.pop(key, None)
+            raise
+
+    def keys(self, session_id: str) -> set[bytes]:
+        """The keys of what has been run, or is running, under an open session."""
+        entry = self._entries.get(session_id)
+        return set(entry.work) if entry else set()
+
+    async def close(
+        self, session_id: str, episode_id: EpisodeId | None, finish: Callable[[Session[State]], Awaitable[Any]] | None = None
+    ) -> Any:
+        """Close a session and return what `finish` returned; None for an id that was never open, which is fenced.
+
+        Running work is cancelled first. Idempotent: a repeat joins the close or gets its answer
+        again. Raises ContractError: 409 for another episode's id, 500 if something could not be
+        released (the session then stays, for another close).
+        """
+        receipt = self._receipts.get(session_id)
+        if receipt is not None:
+            self._check_episode(session_id, receipt.episode_id, episode_id)
+            return receipt.reply
+        entry = self._entries.get(session_id)
+        if entry is None:
+            self._receipts[session_id] = Receipt(episode_id, self._clock() + self._receipt_seconds, None, None)
+            return None
+        self._check_episode(session_id, entry.session.episode_id, episode_id)
+        return await self._close_entry(entry, finish)
+
+    async def _close_entry(self, entry: _Entry[State], finish: Callable[[Session[State]], Awaitable[Any]] | None, *, expired: bool = False) -> Any:
+        entry.fenced = True
+        if entry.closing is None:
+            entry.closing = self._start(self._run_close(entry, finish, expired))
+        return await self._join(entry.closing)
+
+    async def _run_close(self, entry: _Entry[State], finish: Callable[[Session[State]], Awaitable[Any]] | None, expired: bool) -> Any:
+        session = entry.session
+        try:
+            await _stop([task for task in (entry.opening, *entry.work.values()) if task is not None and not task.done()])
+            async with session.lock:
+                if finish is not None and entry.close_reply is None:
+                    entry.close_reply = await finish(session)
+                await session.release()
+        except BaseException:
+            entry.closing = None
+            raise
+        results = {key: task.result() for key, task in entry.work.items() if task.done() and not task.cancelled() and task.exception() is None}
+        expires = self._clock() + self._receipt_seconds
+        self._entries.pop(session.id, None)
+        self._receipts[session.id] = Receipt(session.episode_id, expires, entry.close_reply, results or None, expired)
+        return entry.close_reply
+
+    def _check_episode(self, session_id: str, known: EpisodeId | None, given: EpisodeId | None) -> None:
+        if known is not None and given is not None and known != given:
+            raise ContractError(409, f"{self._what} {session_id} belongs to episode {known.capture_key}, not to {given.capture_key}")
+
+    def _start(self, work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(_seen)
+        return task
+
+    async def _join(self, task: "asyncio.Task[Result]") -> Result:
+        """Wait for a task that is not ours to cancel. One that a close cancelled is a 409, not our own cancellation."""
+        await asyncio.wait((task,))
+        if task.cancelled():
+            raise ContractError(409, f"the {self._what} was closed while this was running", kind="cancelled", terminal=False)
+        return task.result()
+
+    def expired_session(self, session_id: str) -> bool:
+        """Whether this session was closed by the sweeper."""
+        receipt = self._receipts.get(session_id)
+        return receipt is not None and receipt.expired_session
+
+    async def sweep(self) -> None:
+        """Close every session that is past its time, and forget every receipt that is. A failed close is tried again next time."""
+        now = self._clock()
+        for session_id in [key for key, receipt in self._receipts.items() if receipt.expires <= now]:
+            del self._receipts[session_id]
+        for entry in [entry for entry in self._entries.values() if entry.expires <= now]:
+            log.warning("%s %s expired after %g s", self._what, entry.session.id, self._ttl)
+            try:
+                await self._close_entry(entry, None, expired=True)
+            except ContractError as error:
+                log.warning("%s; it will be tried again", error.message)
+
+    async def sweep_forever(self) -> None:
+        """Sweep for as long as the server lives."""
+        interval = max(0.05, min(30.0, self._ttl / 4, self._receipt_seconds / 4))
+        while True:
+            await asyncio.sleep(interval)
+            await self.sweep()
+
+    async def close_all(self) -> None:
+        """Close everything, at shutdown. What cannot be released is logged and left to the other nets."""
+        entries = list(self._entries.values())
+        for result in await asyncio.gather(*(self._close_entry(entry, None) for entry in entries), return_exceptions=True):
+            if isinstance(result, BaseException):
+                log.error("at shutdown: %s", result)
+
+
+def _seen(task: "asyncio.Task[Any]") -> None:
+    """Mark a failure as seen: whoever joined got it, and a caller that went away left nobody to tell."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _stop(tasks: list["asyncio.Task[Any]"]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)

@@ -1,0 +1,175 @@
+"""The two ways a request travels between servers: over HTTP, or straight into an ASGI application.
+
+Both answer with the same `Reply` and fail with the same `CallError`. Neither keeps cookies:
+sessions are passed explicitly. aiohttp is imported with the first HTTP call only, since a process
+that only serves never needs it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from gym.client import CallError, Reply, Transport
+
+if TYPE_CHECKING:
+    import aiohttp
+
+Message = MutableMapping[str, Any]
+ASGIApp = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+
+_IDLE_SECONDS = 30.0
+"""How long we keep an unused connection; shorter than our servers do, so that we are the ones to close it."""
+
+_CONNECT_SECONDS = 10.0
+
+
+class HTTPTransport:
+    """Requests over HTTP/1.1 with kept-alive connections."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    def _open(self) -> "aiohttp.ClientSession":
+        if self._session is None:
+            import aiohttp
+
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+                auto_decompress=True,
+                skip_auto_headers=("User-Agent",),
+            )
+        return self._session
+
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        """Send one request and read its whole reply."""
+        import aiohttp
+
+        try:
+            async with self._open().request(method, url, data=body or None, headers=headers, allow_redirects=False) as response:
+                content = await response.read()
+                return Reply(
+                    response.status,
+                    content,
+                    {name.lower(): value for name, value in response.headers.items()},
+                    read_cookies(response.headers.getall("Set-Cookie", [])),
+                )
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise CallError(f"cannot reach {_host(url)}: {error}", kind="transport_unreachable", delivery="not_sent") from error
+        except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
+            reason = str(error) or type(error).__name__
+            raise CallError(
+                f"the connection to {_host(url)} broke: {reason}", kind="transport_peer_drop", delivery="possibly_delivered"
+            ) from error
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+class InProcessTransport:
+    """Requests straight into ASGI applications of this process, known by the host part of their URL.
+
+    A request to any other host goes over HTTP. The application runs in the caller's own task, so a
+    caller that is cancelled cancels the handler, as structured concurrency wants it.
+    """
+
+    def __init__(self) -> None:
+        self._apps: dict[str, ASGIApp] = {}
+        self._http = HTTPTransport()
+
+    def add(self, host: str, app: ASGIApp) -> None:
+        """Answer requests to `http://<host>/…` with `app`."""
+        self._apps[host] = app
+
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        """Hand one request to the application that its URL names."""
+        host, slash, path = url[len("http://") :].partition("/") if url.startswith("http://") else ("", "", "")
+        app = self._apps.get(host)
+        if app is None:
+            return await self._http.send(method, url, headers, body)
+        path, _, query = (slash + path).partition("?")
+        exchange = _Exchange(body)
+        scope: Message = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+            "client": ("in-process", 0),
+            "server": (host, 0),
+            "state": {},
+        }
+        await app(scope, exchange.receive, exchange.send)
+        return exchange.reply()
+
+    async def aclose(self) -> None:
+        """Close the HTTP side; the applications belong to whoever made them."""
+        await self._http.aclose()
+
+
+class _Exchange:
+    """The two channels of one ASGI request."""
+
+    def __init__(self, body: bytes) -> None:
+        self._request: bytes | None = body
+        self._status = 500
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._chunks: list[bytes] = []
+
+    async def receive(self) -> Message:
+        if self._request is None:
+            await asyncio.get_running_loop().create_future()  # the caller stays until it is cancelled
+        body, self._request = self._request, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._headers = list(message.get("headers", ()))
+        elif message["type"] == "http.response.body":
+            self._chunks.append(message.get("body", b""))
+
+    def reply(self) -> Reply:
+        headers: dict[str, str] = {}
+        cookies: list[str] = []
+        for raw_name, raw_value in self._headers:
+            name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+            if name == "set-cookie":
+                cookies.append(value)
+            else:
+                headers[name] = value
+        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        return Reply(self._status, body, headers, read_cookies(cookies))
+
+
+def read_cookies(headers: list[str]) -> dict[str, str]:
+    """Name -> value of the given `Set-Cookie` headers; one that cannot be read is skipped."""
+    found: dict[str, str] = {}
+    for header in headers:
+        name, separator, value = header.partition(";")[0].strip().partition("=")
+        if separator and not value.startswith('"'):
+            found[name] = value
+            continue
+        try:
+            found.update({key: morsel.value for key, morsel in SimpleCookie(header).items()})
+        except CookieError:
+            continue
+    return found
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc or url
+
+
+__all__ = ["ASGIApp", "HTTPTransport", "InProcessTransport", "Message", "Transport", "read_cookies"]
