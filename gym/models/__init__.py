@@ -1,0 +1,1 @@
+"""What model servers share: talking to an upstream endpoint."""

@@ -1,0 +1,13 @@
+"""The configuration of `simple_agent`."""
+
+from pydantic import Field
+
+from gym.config.schema import AgentConfig, ModelRef
+
+
+class Config(AgentConfig):
+    """A tool loop over the Responses API."""
+
+    model_server: ModelRef
+    max_steps: int | None = Field(default=None, gt=0)
+    """Most model calls in one activation; None leaves that to the model."""
