@@ -1,0 +1,74 @@
+"""Whose sandbox it is: the labels that every object of ours carries, and the id it is known by.
+
+Invariant: an id is made before anything is asked of a provider, and the labels alone say who owns
+a sandbox and when it expires, so that somebody else can release it. Judging whether an owner is
+still alive is the reaper's.
+"""
+
+import math
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+PREFIX = "nemo-gym"
+MARK = f"{PREFIX}.sandbox"
+RUN_ID = f"{PREFIX}.run-id"
+INSTANCE = f"{PREFIX}.instance"
+EPISODE_ID = f"{PREFIX}.episode-id"
+SESSION_ID = f"{PREFIX}.session-id"
+ROLE = f"{PREFIX}.role"
+OWNER_HOST = f"{PREFIX}.owner-host"
+OWNER_PID = f"{PREFIX}.owner-pid"
+OWNER_BOOT_ID = f"{PREFIX}.owner-boot-id"
+EXPIRES_AT = f"{PREFIX}.expires-at"
+METADATA = f"{PREFIX}.meta."
+
+Role = Literal["task", "verifier", "check"]
+
+
+def new_sandbox_id() -> str:
+    """A fresh id, `nemo-gym-<32 hex digits>`."""
+    return f"{PREFIX}-{secrets.token_hex(16)}"
+
+
+@cache
+def boot_id() -> str:
+    """The kernel's id of this boot; a pid means something only together with it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """For whom a sandbox is made. The owning process is the one that calls `labels`."""
+
+    run_id: str
+    instance: str
+    role: Role = "task"
+    episode_id: str | None = None
+    """The capture key of the episode."""
+    session_id: str | None = None
+
+    def labels(self, ttl_s: float, metadata: Mapping[str, str]) -> dict[str, str]:
+        """All labels of a sandbox made now that lives at most `ttl_s` seconds; `expires-at` is in Unix seconds."""
+        labels = {
+            MARK: "1",
+            RUN_ID: self.run_id,
+            INSTANCE: self.instance,
+            ROLE: self.role,
+            EPISODE_ID: self.episode_id,
+            SESSION_ID: self.session_id,
+            OWNER_HOST: socket.gethostname(),
+            OWNER_PID: str(os.getpid()),
+            OWNER_BOOT_ID: boot_id(),
+            EXPIRES_AT: str(math.ceil(time.time() + ttl_s)),
+        }
+        return {k: v for k, v in labels.items() if v is not None} | {METADATA + k: v for k, v in metadata.items()}

@@ -1,0 +1,134 @@
+"""What a sandbox provider offers, and the check that a spec asks for nothing else.
+
+Invariant: what a spec asks and a provider lacks is refused before anything is created, never
+weakened in silence. Owning and borrowing are no business of a provider: see `handles`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from gym.sandbox.ownership import Ownership
+from gym.sandbox.spec import ExecResult, SandboxRecord, SandboxSpec, SandboxSpecError, SandboxStatus
+
+MAX_DOWNLOAD_BYTES = 256 * 1024 * 1024
+"""Longest file that `download` takes into memory unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a provider can do. A resource not named in `limits` cannot be limited."""
+
+    connect: bool
+    """Another process can work in a sandbox, given its descriptor."""
+    images: bool
+    network: bool
+    users: bool
+    ports: bool
+    snapshots: bool
+    limits: frozenset[str]
+    """Names of `SandboxResources` fields that are enforced."""
+    advisory: frozenset[str] = frozenset()
+    """Names of those that are accepted and recorded, and not enforced."""
+
+
+@dataclass
+class SandboxHandle:
+    """A provider's own record of one sandbox. A provider extends it with what it needs."""
+
+    sandbox_id: str
+    workdir: str
+    observations: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What was really given: image id, clamped limits, start-up times in seconds."""
+
+
+class Provider(Protocol):
+    """A place where sandboxes run. Methods raise `SandboxError` and its kin, and nothing else of their own."""
+
+    @property
+    def name(self) -> str:
+        """The provider's type, e.g. `docker`."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        ...
+
+    async def create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> SandboxHandle:
+        """Make a sandbox that is ready for commands. If this raises or is cancelled, nothing is left of it."""
+        ...
+
+    async def exec(
+        self,
+        handle: SandboxHandle,
+        command: str,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+        timeout_s: float | None = None,
+        stdin: bytes | None = None,
+        max_output_bytes: int | None = None,
+    ) -> ExecResult:
+        """Run a shell command. Time-out and cancellation end all its processes inside the sandbox.
+
+        `max_output_bytes` bounds stdout and stderr each; beyond it the middle is left out. A dead
+        sandbox is a result with `error_type` "sandbox", not an exception.
+        """
+        ...
+
+    async def upload(self, handle: SandboxHandle, path: str, data: bytes | Path, *, mode: int = 0o644) -> None:
+        """Write a file in the sandbox, from bytes or from a file of ours; missing folders are made."""
+        ...
+
+    async def download(self, handle: SandboxHandle, path: str, *, max_bytes: int = MAX_DOWNLOAD_BYTES) -> bytes:
+        """Read a regular file of the sandbox; SandboxFileError if it is missing, special or longer than `max_bytes`."""
+        ...
+
+    async def status(self, handle: SandboxHandle) -> SandboxStatus:
+        """What the provider says about the sandbox; UNKNOWN if the provider cannot be asked."""
+        ...
+
+    async def close(self, handle: SandboxHandle) -> None:
+        """End the sandbox. One that is gone already is well; a failure raises, and can be tried again."""
+        ...
+
+    def serialize(self, handle: SandboxHandle) -> dict[str, Any]:
+        """A descriptor that `connect` understands, also in another process. It holds no credentials."""
+        ...
+
+    async def connect(self, descriptor: Mapping[str, Any]) -> SandboxHandle:
+        """A handle to a running sandbox of ours; SandboxGoneError if there is none."""
+        ...
+
+    async def find(self, *, run_id: str | None = None, instance: str | None = None) -> list[SandboxRecord]:
+        """All sandboxes of ours with these labels, dead ones included."""
+        ...
+
+    async def sweep(self, *, run_id: str, instance: str | None = None) -> list[str]:
+        """End all sandboxes of a run, or of one instance of it; the ids of those that are gone now."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of connections. Sandboxes stay."""
+        ...
+
+
+def check_capabilities(name: str, capabilities: Capabilities, spec: SandboxSpec) -> None:
+    """Raise SandboxSpecError if `spec` asks for what provider `name` cannot do."""
+    lacking: list[str] = []
+    if spec.image is not None and not capabilities.images:
+        lacking.append(f"image {spec.image!r} (it has no images)")
+    if spec.network is not None and not capabilities.network:
+        lacking.append(f"network {spec.network!r} (it has no network policy)")
+    if spec.user is not None and not capabilities.users:
+        lacking.append(f"user {spec.user!r}")
+    if spec.ports and not capabilities.ports:
+        lacking.append(f"published ports {spec.ports}")
+    for resource in spec.resources.model_fields_set:
+        if getattr(spec.resources, resource) is not None and resource not in capabilities.limits | capabilities.advisory:
+            lacking.append(f"a limit on {resource}")
+    if lacking:
+        raise SandboxSpecError(f"sandbox provider {name!r} cannot give {'; '.join(lacking)}: drop it from the spec or use another provider")

@@ -1,0 +1,212 @@
+"""Runs one command in one container: bounded output, time-out, cancellation, and telling a dead box from a failed command.
+
+Invariant: when `run` returns or raises, the command has ended, or has been killed inside the
+container, or the outcome says that this could not be confirmed. Starting is limited, running
+is not: a long agent run must not keep a short command waiting.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gym.sandbox.cleanup import finish
+from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_path
+from gym.sandbox.providers.docker.killing import MARKER, sweep_argv
+from gym.sandbox.providers.docker.streams import BoundedOutput, Hijacked
+from gym.sandbox.spec import SANDBOX_FAILED_CODE, TIMEOUT_CODE, SandboxError
+
+log = logging.getLogger(__name__)
+
+_KILL_BOUND_S = 30.0
+_SWEEP_BOUND_S = 12.0
+_DRAIN_S = 0.3
+_SETTLE_S = 5.0
+_LONGEST_POLL_S = 5.0
+_ROOT = ("0", "root", "0:0", "root:root")
+
+
+@dataclass(frozen=True)
+class Command:
+    """What to run. `argv` is executed as it is, without a shell of ours around it."""
+
+    container: str
+    argv: list[str]
+    timeout_s: float
+    limit: int
+    """Bytes kept of stdout and of stderr each."""
+    cwd: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    user: str | None = None
+    stdin: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it, in bytes."""
+
+    stdout: bytes
+    stderr: bytes
+    code: int
+    error_type: Literal["timeout", "sandbox"] | None = None
+    truncated: bool = False
+    cleanup_confirmed: bool = True
+
+
+class Commands:
+    """Commands through one engine. `alive` says whether a container runs."""
+
+    def __init__(self, engine: Engine, alive: Callable[[str], Awaitable[bool]], concurrency: int) -> None:
+        self._engine = engine
+        self._alive = alive
+        self._starts = asyncio.Semaphore(concurrency)
+
+    async def run(self, command: Command) -> Outcome:
+        """Run `command` to its end, its time-out or a cancellation. A box that fails is an outcome, not an exception."""
+        mark = secrets.token_hex(16)
+        try:
+            async with self._starts:
+                exec_id, stream = await self._start_shielded(command, mark)
+        except EngineError as error:
+            return _box_failed(str(error))
+        stdout, stderr = BoundedOutput(command.limit), BoundedOutput(command.limit)
+        try:
+            try:
+                async with asyncio.timeout(command.timeout_s):
+                    await self._attend(exec_id, stream, command.stdin, stdout, stderr)
+            except TimeoutError:
+                confirmed = await self._kill_bounded(command, mark)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_DRAIN_S):
+                        await stream.read_into(stdout, stderr)
+                note = f"\n[timed out after {command.timeout_s:g} s]\n".encode()
+                return Outcome(
+                    stdout.content(), stderr.content() + note, TIMEOUT_CODE, "timeout", stdout.truncated or stderr.truncated, confirmed
+                )
+            except BaseException:
+                await self._kill_bounded(command, mark)
+                raise
+            return await self._ended(command, exec_id, stdout, stderr)
+        finally:
+            stream.close()
+
+    async def _start_shielded(self, command: Command, mark: str) -> tuple[str, Hijacked]:
+        starting = asyncio.ensure_future(self._start(command, mark))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The engine may already have begun: only its answer makes sure that the sweep does not come too early.
+            with suppress(TimeoutError):
+                await finish(self._abandon(starting, command, mark), _KILL_BOUND_S)
+            raise
+
+    async def _abandon(self, starting: "asyncio.Future[tuple[str, Hijacked]]", command: Command, mark: str) -> None:
+        try:
+            _, stream = await starting
+        except SandboxError:
+            return
+        stream.close()
+        await self._kill(command, mark)
+
+    async def _start(self, command: Command, mark: str) -> tuple[str, Hijacked]:
+        body: dict[str, Any] = {
+            "Cmd": command.argv,
+            "AttachStdin": bool(command.stdin),
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "Env": [*(f"{k}={v}" for k, v in command.env.items()), f"{MARKER}={mark}"],
+        }
+        if command.cwd is not None:
+            body["WorkingDir"] = command.cwd
+        if command.user is not None:
+            body["User"] = command.user
+        made = await self._engine.json("POST", f"/containers/{name_in_path(command.container)}/exec", body=body)
+        exec_id = str(made["Id"])
+        return exec_id, await self._engine.hijack(f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
+
+    async def _attend(self, exec_id: str, stream: Hijacked, stdin: bytes | None, stdout: BoundedOutput, stderr: BoundedOutput) -> None:
+        """Return when the command has ended, even while a child that it left behind holds its output open."""
+        reading = asyncio.ensure_future(stream.read_into(stdout, stderr))
+        writing = asyncio.ensure_future(stream.write(stdin)) if stdin else None
+        try:
+            wait = 0.25
+            while not (await asyncio.wait({reading}, timeout=wait))[0]:
+                if not await self._running(exec_id):
+                    await asyncio.wait({reading}, timeout=_DRAIN_S)
+                    return
+                wait = min(wait * 1.5, _LONGEST_POLL_S)
+        finally:
+            for task in (reading, writing):
+                if task is not None:
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await task
+
+    async def _running(self, exec_id: str) -> bool:
+        try:
+            return bool((await self._engine.json("GET", f"/exec/{exec_id}/json")).get("Running"))
+        except EngineError as error:
+            return error.status != 404  # an engine that hiccups is asked again; the stream breaks if it is really gone
+
+    async def _ended(self, command: Command, exec_id: str, stdout: BoundedOutput, stderr: BoundedOutput) -> Outcome:
+        code = await self._exit_code(exec_id)
+        # A kill of the container looks like a killed command: one probe tells.
+        if (code is None or code in (126, 137)) and not await self._alive(command.container):
+            return _box_failed(f"sandbox {command.container} ended while a command ran in it", stdout, stderr)
+        if code is None:
+            return _box_failed(f"the engine lost the command's exit code in sandbox {command.container}", stdout, stderr)
+        return Outcome(stdout.content(), stderr.content(), code, None, stdout.truncated or stderr.truncated)
+
+    async def _exit_code(self, exec_id: str) -> int | None:
+        with suppress(TimeoutError, EngineError):
+            async with asyncio.timeout(_SETTLE_S):
+                wait = 0.01
+                while True:
+                    state = await self._engine.json("GET", f"/exec/{exec_id}/json")
+                    if not state.get("Running"):
+                        code = state.get("ExitCode")
+                        return code if isinstance(code, int) else None
+                    await asyncio.sleep(wait)
+                    wait = min(wait * 2, 0.5)
+        return None
+
+    async def _kill_bounded(self, command: Command, mark: str) -> bool:
+        try:
+            return await finish(self._kill(command, mark), _KILL_BOUND_S)
+        except TimeoutError:
+            return False
+
+    async def _kill(self, command: Command, mark: str) -> bool:
+        """End the command's tree; whether it is certain that nobody of it is left."""
+        users = [command.user] if command.user in _ROOT else [command.user, "0"]
+        confirmed = True
+        for user in users:
+            confirmed = await self._sweep(command.container, mark, user) and confirmed
+        if not confirmed and not await self._alive(command.container):
+            return True
+        if not confirmed:
+            log.warning("could not confirm that a command's processes in sandbox %s have ended", command.container)
+        return confirmed
+
+    async def _sweep(self, container: str, mark: str, user: str | None) -> bool:
+        sweep = Command(container, sweep_argv(f"{MARKER}={mark}"), _SWEEP_BOUND_S, 4096, user=user, cwd="/")
+        stream: Hijacked | None = None
+        try:
+            async with asyncio.timeout(_SWEEP_BOUND_S):
+                exec_id, stream = await self._start(sweep, "sweep")
+                await stream.read_into(BoundedOutput(4096), BoundedOutput(4096))
+            return await self._exit_code(exec_id) == 0
+        except (TimeoutError, SandboxError):
+            return False
+        finally:
+            if stream is not None:
+                stream.close()
+
+
+def _box_failed(why: str, stdout: BoundedOutput | None = None, stderr: BoundedOutput | None = None) -> Outcome:
+    out, err = (stdout.content() if stdout else b""), (stderr.content() if stderr else b"")
+    truncated = bool((stdout and stdout.truncated) or (stderr and stderr.truncated))
+    return Outcome(out, err + (b"\n" if err else b"") + why.encode(), SANDBOX_FAILED_CODE, "sandbox", truncated)
