@@ -21,26 +21,26 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
 
 
-class ServerRef(Section):
+class ServerRef(BaseModel, extra="forbid", frozen=True):
     """A reference to another instance."""
 
     type: Kind
     name: str = Field(min_length=1)
 
 
-class ResourcesServerRef(ServerRef):
+class ResourcesServerRef(ServerRef, frozen=True):
     """A reference that only a resources server can satisfy."""
 
     type: Literal["resources_servers"]
 
 
-class AgentRef(ServerRef):
+class AgentRef(ServerRef, frozen=True):
     """A reference that only an agent can satisfy."""
 
     type: Literal["responses_api_agents"]
 
 
-class ModelRef(ServerRef):
+class ModelRef(ServerRef, frozen=True):
     """A reference that only a model server can satisfy."""
 
     type: Literal["responses_api_models"]
@@ -85,7 +85,7 @@ class ResourcesServerConfig(ServerConfig):
     verified: bool = False
     verified_url: str | None = None
     value: str | None = None
-    datasets: list[Dataset] = Field(default_factory=list)
+    datasets: list[Dataset] = Field(default_factory=list[Dataset])
     allowed_agents: list[str] | None = None
     """Implementations of agents that may be paired with this server; None allows all."""
     expose_gold_to: list[str] = Field(default_factory=list)
@@ -99,7 +99,7 @@ class AgentConfig(ServerConfig):
 
     model_server: ModelRef | None = None
     resources_server: ResourcesServerRef | None = None
-    datasets: list[Dataset] = Field(default_factory=list)
+    datasets: list[Dataset] = Field(default_factory=list[Dataset])
     token_id_capture: bool = False
     session_ttl_seconds: float = Field(default=86_400, gt=0)
     session_receipt_seconds: float = Field(default=3_600, gt=0)

@@ -1,0 +1,174 @@
+"""Tells what each top-level key is: an instance, a setting, a sandbox provider, or a mistake.
+
+Owns the shape `<name>: {<kind>: {<implementation>: {…}}}` and the did-you-mean for everything that
+nearly has it. A key that only other keys refer to is left alone. It knows nothing of what stands
+inside an implementation's block.
+"""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from gym.config.errors import Problem, closest, did_you_mean, shown
+from gym.config.plan import Origin
+from gym.config.schema import KINDS, Kind, Settings
+from gym.config.tree import Block, KeyPath, Leaf, Node, is_null
+
+SANDBOX_PROVIDERS = ("docker", "local")
+_DEFAULT_METADATA = "default_metadata"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class InstanceBlock:
+    """One instance as written: its place in the tree and what it is."""
+
+    name: str
+    kind: Kind
+    implementation: str
+    block: Block
+    origin: Origin
+
+    @property
+    def path(self) -> KeyPath:
+        """The key path of the implementation's block."""
+        return (self.name, self.kind, self.implementation)
+
+
+@dataclass
+class Blocks:
+    """The top level, sorted."""
+
+    instances: list[InstanceBlock] = field(default_factory=list[InstanceBlock])
+    settings: dict[str, Node] = field(default_factory=dict[str, Node])
+    providers: dict[str, Block] = field(default_factory=dict[str, Block])
+    others: dict[str, Node] = field(default_factory=dict[str, Node])
+    """Keys that exist for others to refer to."""
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+
+def sort_blocks(root: Block, *, templates: Collection[str], used: Collection[str]) -> Blocks:
+    """Sorts the top-level keys; templates are left out, `used` are keys that some value or directive refers to."""
+    out = Blocks()
+    for key, node in root.entries.items():
+        if is_null(node) and key not in Settings.model_fields:
+            if not node.history and key not in used:
+                known = [name for name in root.entries if name != key and not is_null(root.entries[name])]
+                hint = did_you_mean(key, known, otherwise="remove the key")
+                out.problems.append(
+                    Problem(
+                        "removes-nothing", key, "null removes an instance, but there is none of this name", hint, node.origin, "warning"
+                    )
+                )
+            continue
+        if key in templates:
+            continue
+        if key in Settings.model_fields:
+            out.settings[key] = node
+        elif isinstance(node, Block) and any(kind in node.entries for kind in KINDS):
+            _instance(key, node, out)
+        elif (isinstance(node, Block) and _provider(key, node, out)) or (isinstance(node, Block) and _misspelt_kind(key, node, out)):
+            continue
+        elif key in used:
+            out.others[key] = node
+        else:
+            hint = did_you_mean(key, Settings.model_fields, otherwise="remove it; an instance is <name>: {<kind>: {<implementation>: {…}}}")
+            message = f"is not a setting, an instance or a sandbox provider, and nothing refers to it{_value(node)}"
+            out.problems.append(Problem("unknown-key", key, message, hint, node.origin))
+    return out
+
+
+def _value(node: Node) -> str:
+    return f" ({shown(node.value)})" if isinstance(node, Leaf) else ""
+
+
+def _instance(name: str, node: Block, out: Blocks) -> None:
+    def report(rule: str, key: str, message: str, hint: str, origin: Origin) -> None:
+        out.problems.append(Problem(rule, key, message, hint, origin))
+
+    if not _NAME.fullmatch(name):
+        report("bad-name", name, f"an instance cannot have this name ({shown(name)})", "use letters, digits, _ and -", node.origin)
+        return
+    kinds: list[Kind] = [kind for kind in KINDS if kind in node.entries and not is_null(node.entries[kind])]
+    for key, child in node.entries.items():
+        if key not in KINDS:
+            hint = did_you_mean(key, KINDS, otherwise="move it into the implementation's block")
+            report(
+                "unknown-key", f"{name}.{key}", f"stands beside the kind, where only a kind can stand{_value(child)}", hint, child.origin
+            )
+    if len(kinds) != 1:
+        what = f"has two kinds ({', '.join(kinds)})" if kinds else "has no kind that is not null"
+        report(
+            "two-kinds" if kinds else "almost-instance",
+            name,
+            what,
+            "give each instance one kind; write the other as an instance of its own",
+            node.origin,
+        )
+        return
+    kind = kinds[0]
+    body = node.entries[kind]
+    if not isinstance(body, Block):
+        hint = f"write {kind}: {{<implementation>: {{…}}}}"
+        report("almost-instance", f"{name}.{kind}", f"should be a mapping with one implementation{_value(body)}", hint, body.origin)
+        return
+    implementations = [key for key, child in body.entries.items() if not is_null(child)]
+    if not implementations and len(body.entries) == 1:
+        implementations = list(body.entries)  # `simple_agent:` with nothing below it: all defaults
+    if len(implementations) != 1:
+        what = f"has two implementations ({', '.join(implementations)})" if implementations else "names no implementation"
+        hint = (
+            f"keep one; to replace an inherited one write _delete_key: {implementations[0]}"
+            if implementations
+            else "name the implementation's folder"
+        )
+        report("two-implementations" if implementations else "almost-instance", f"{name}.{kind}", what, hint, body.origin)
+        return
+    implementation = implementations[0]
+    block = body.entries[implementation]
+    if is_null(block):
+        block = Block({}, block.origin)
+    if not isinstance(block, Block):
+        hint = f"write {implementation}: {{…}}"
+        report("almost-instance", f"{name}.{kind}.{implementation}", f"should be a mapping{_value(block)}", hint, block.origin)
+        return
+    if not _NAME.fullmatch(implementation):
+        message = f"an implementation cannot have this name ({shown(implementation)})"
+        report("bad-name", f"{name}.{kind}.{implementation}", message, f"name a folder below {kind}/", block.origin)
+        return
+    out.instances.append(InstanceBlock(name, kind, implementation, block, node.origin))
+
+
+def _provider(name: str, node: Block, out: Blocks) -> bool:
+    """Whether the block is, or was meant to be, a sandbox provider's."""
+    keys = [key for key, child in node.entries.items() if key != _DEFAULT_METADATA and not is_null(child)]
+    known = [key for key in keys if key in SANDBOX_PROVIDERS]
+    if known:
+        if len(keys) > 1:
+            what = f"a sandbox provider block takes one provider ({', '.join(keys)})"
+            out.problems.append(Problem("two-providers", name, what, "keep one, or write two blocks", node.origin))
+        else:
+            out.providers[name] = node
+        return True
+    if len(keys) == 1 and isinstance(node.entries[keys[0]], Block):
+        near = closest(keys[0], SANDBOX_PROVIDERS)
+        if near is not None or _DEFAULT_METADATA in node.entries or name == "sandbox":
+            hint = did_you_mean(keys[0], SANDBOX_PROVIDERS)
+            out.problems.append(
+                Problem("unknown-provider", f"{name}.{keys[0]}", "is not a sandbox provider", hint, node.entries[keys[0]].origin)
+            )
+            return True
+    return False
+
+
+def _misspelt_kind(name: str, node: Block, out: Blocks) -> bool:
+    """Whether the block was meant to be an instance."""
+    for key, child in node.entries.items():
+        near = closest(key, KINDS, cutoff=0.75)
+        inner = list(child.entries.values()) if isinstance(child, Block) else []
+        launches = len(inner) == 1 and isinstance(inner[0], Block) and "entrypoint" in inner[0].entries
+        if near is not None or launches:
+            hint = did_you_mean(key, KINDS)
+            out.problems.append(Problem("unknown-kind", f"{name}.{key}", "is not a kind of server", hint, child.origin))
+            return True
+    return False

@@ -1,0 +1,166 @@
+"""Checks that look across the whole plan: files, ports, hosts, secrets, time budgets, sandbox providers.
+
+Each check is a pure function from the composed data to problems; none touches anything but the
+existence of files. What concerns one block alone is the business of its model.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from gym.config.compose import ENV_FILE
+from gym.config.errors import Problem, did_you_mean, shown
+from gym.config.masking import is_placeholder, is_secret_key
+from gym.config.plan import DatasetBinding, Instance, Origin, Route
+from gym.config.roots import find_file
+from gym.config.schema import Dataset, EnvironmentServerConfig, Settings
+from gym.config.tree import Block, KeyPath, Leaf, Node, at, dotted, is_missing, walk
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_ANY = ("0.0.0.0", "::")
+
+
+def check_secrets(root: Block, files: Collection[str]) -> list[Problem]:
+    """Secrets written out in a file other than env.yaml; `files` are the shown paths of the files read."""
+    problems: list[Problem] = []
+    for path, node in walk(root):
+        if not isinstance(node, Leaf) or not isinstance(node.value, str) or "${" in node.value or not path:
+            continue
+        key = next((part for part in reversed(path) if isinstance(part, str)), "")
+        if not is_secret_key(key) or is_placeholder(node.value) or is_missing(node):
+            continue
+        written = node.origin.path
+        if written in files and Path(written).name != ENV_FILE:
+            hint = f"move it to {ENV_FILE}, or write ${{oc.env:NAME}}"
+            problems.append(
+                Problem("secret-in-file", dotted(path), "a secret is written out in this file (value not shown)", hint, node.origin)
+            )
+    return problems
+
+
+def locate_dataset(dataset: Dataset, roots: Sequence[Path], cwd: Path) -> Dataset:
+    """The data set with absolute paths: where a root has the file, there; else below the working directory."""
+    script = dataset.prepare_script
+    return dataset.model_copy(
+        update={
+            "jsonl_fpath": find_file(dataset.jsonl_fpath, roots) or (cwd / dataset.jsonl_fpath),
+            "prepare_script": None if script is None else (find_file(script, roots) or (cwd / script)),
+        }
+    )
+
+
+def check_dataset(binding: DatasetBinding, key: str, origin: Origin) -> list[Problem]:
+    """A data file or prepare script that is not there. Data that a script makes is only missed with a warning."""
+    dataset = binding.dataset
+    problems: list[Problem] = []
+    script = dataset.prepare_script
+    if script is not None and not script.is_file():
+        message = f"there is no such script ({script})"
+        problems.append(Problem("file-missing", f"{key}.prepare_script", message, "correct the path", origin))
+    if not dataset.jsonl_fpath.is_file():
+        path = f"there is no such file ({dataset.jsonl_fpath})"
+        if dataset.type == "example":
+            hint = "correct the path; example rows belong to the server and are committed with it"
+            problems.append(Problem("file-missing", f"{key}.jsonl_fpath", path, hint, origin))
+        else:
+            hint = f"run {script} to make it" if script is not None else "put the data there, or name a prepare_script"
+            problems.append(Problem("data-not-prepared", f"{key}.jsonl_fpath", path, hint, origin, "warning"))
+    return problems
+
+
+def check_sandbox_providers(instances: Mapping[str, Block], paths: Mapping[str, KeyPath], providers: Collection[str]) -> list[Problem]:
+    """Every `sandbox_provider: <name>` names a provider block."""
+    problems: list[Problem] = []
+    for name, block in instances.items():
+        for path, node in walk(block):
+            if (
+                not path
+                or path[-1] != "sandbox_provider"
+                or not isinstance(node, Leaf)
+                or not isinstance(node.value, str)
+                or is_missing(node)
+            ):
+                continue
+            if node.value not in providers:
+                hint = did_you_mean(node.value, providers, otherwise=f"add a block, e.g. {node.value}: {{docker: {{}}}}")
+                message = f"names the sandbox provider '{node.value}', of which there is no block"
+                problems.append(Problem("unknown-provider", dotted((*paths[name], *path)), message, hint, node.origin))
+    return problems
+
+
+def check_time_budgets(instances: Mapping[str, Instance], environments: Mapping[str, Route], root: Block) -> list[Problem]:
+    """An episode and its cleanup must end before the sandbox that they need does."""
+    problems: list[Problem] = []
+    for name, route in environments.items():
+        environment = instances[name].config
+        server = instances.get(route.resources) if route.resources is not None else None
+        if server is None or not isinstance(environment, EnvironmentServerConfig) or environment.default_episode_timeout_seconds is None:
+            continue
+        sandbox: Any = server.raw.get("sandbox_config")
+        ttl: Any = cast("dict[str, Any]", sandbox).get("ttl_s") if isinstance(sandbox, dict) else None
+        if not isinstance(ttl, int | float) or isinstance(ttl, bool):
+            continue
+        episode, cleanup = environment.default_episode_timeout_seconds, environment.cleanup_timeout_seconds
+        total = episode + 3 * cleanup
+        if total >= ttl:
+            path: KeyPath = (server.name, server.kind, server.implementation, "sandbox_config", "ttl_s")
+            message = (
+                f"the sandbox ends too early for '{name}': episode {episode:g} + 3 × cleanup {cleanup:g} = {total:g} s "
+                f"does not fit into ttl_s {ttl:g} s"
+            )
+            hint = f"set ttl_s above {total:g}, or lower default_episode_timeout_seconds of '{name}'"
+            problems.append(Problem("time-budget", dotted(path), message, hint, _origin(root, path)))
+    return problems
+
+
+def check_addresses(instances: Mapping[str, Instance], settings: Settings, root: Block) -> list[Problem]:
+    """Fixed ports that are taken twice, and hosts that are none."""
+    problems: list[Problem] = []
+    taken: list[tuple[str, int, str]] = []
+    listeners: list[tuple[KeyPath, str, int | None]] = [(("head_server",), settings.head_server.host, settings.head_server.port)]
+    problems += _check_host(settings.default_host, ("default_host",), root)
+    problems += _check_host(settings.head_server.host, ("head_server", "host"), root)
+    for instance in instances.values():
+        path: KeyPath = (instance.name, instance.kind, instance.implementation)
+        if instance.remote:
+            continue
+        host = instance.config.host
+        if host is not None:
+            problems += _check_host(host, (*path, "host"), root)
+            if settings.use_absolute_ip and host in _LOOPBACK:
+                message = f"listens on loopback only ({host}), although use_absolute_ip is set"
+                hint = "remove host, or set use_absolute_ip to false"
+                problems.append(Problem("host", dotted((*path, "host")), message, hint, _origin(root, (*path, "host")), "warning"))
+        listeners.append((path, host or settings.default_host, instance.config.port))
+    for path, host, port in listeners:
+        if not port:
+            continue
+        key = (*path, "port")
+        other = next((owner for where, number, owner in taken if number == port and _overlap(where, host)), None)
+        if other is not None:
+            message = f"the port {port} is taken by {other} as well"
+            problems.append(Problem("port-taken", dotted(key), message, "give another port, or none to get a free one", _origin(root, key)))
+        taken.append((host, port, f"'{path[0]}'"))
+    return problems
+
+
+def _overlap(one: str, other: str) -> bool:
+    same = one == other or {one, other} <= set(_LOOPBACK)
+    return same or one in _ANY or other in _ANY
+
+
+def _check_host(host: str, path: KeyPath, root: Block) -> list[Problem]:
+    bracketless = host.strip("[]")
+    if not host or "/" in host or any(part.isspace() for part in host) or (bracketless.count(":") == 1):
+        hint = "write a host name or an address without scheme and port"
+        return [Problem("host", dotted(path), f"is not a host ({shown(host)})", hint, _origin(root, path))]
+    return []
+
+
+def _origin(root: Node, path: KeyPath) -> Origin | None:
+    """Where the value stands, or its nearest ancestor."""
+    for end in range(len(path), 0, -1):
+        node = at(root, path[:end])
+        if node is not None:
+            return node.origin
+    return None

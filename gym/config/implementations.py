@@ -1,0 +1,123 @@
+"""Finds an implementation's folder and its configuration model.
+
+Owns the import of `config.py`, and nothing else of an implementation is ever imported here. The
+module gets its ordinary name (`resources_servers.swebench.config`), so that the app shares the
+class; if that name belongs to another root already, it is loaded under a name of its own.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pydantic import ConfigDict
+
+from gym.config.errors import Problem, did_you_mean
+from gym.config.plan import Origin
+from gym.config.roots import find_implementation, implementation_names
+from gym.config.schema import BASE_CONFIGS, Kind, ServerConfig
+
+CONFIG_MODULE = "config.py"
+CONFIG_CLASS = "Config"
+
+
+@dataclass
+class Implementation:
+    """A folder and its model; `problems` lack a key path and an origin where they concern the folder as a whole."""
+
+    directory: Path | None
+    model: type[ServerConfig]
+    problems: list[Problem] = field(default_factory=list[Problem])
+
+
+def find(kind: Kind, name: str, roots: Sequence[Path], *, key_path: str, origin: Origin, remote: bool) -> Implementation:
+    """The implementation of that name. One that runs elsewhere need not exist here: then its keys are not known."""
+    directory = find_implementation(kind, name, roots)
+    if directory is None:
+        if remote:
+            return Implementation(None, open_model(kind))
+        hint = did_you_mean(name, implementation_names(kind, roots), otherwise=f"make {kind}/{name}/app.py, or name another")
+        looked = ", ".join(str(root / kind) for root in roots)
+        problem = Problem("unknown-implementation", key_path, f"there is no implementation '{name}' (looked in {looked})", hint, origin)
+        return Implementation(None, open_model(kind), [problem])
+    path = directory / CONFIG_MODULE
+    if not path.is_file():
+        return Implementation(directory, open_model(kind))
+    try:
+        model = _load_model(kind, name, path)
+    except Exception as error:  # config.py is a server author's code: whatever it raises is a finding about that file
+        lines = str(error).strip().splitlines() or [""]
+        line = error.lineno or 1 if isinstance(error, SyntaxError) else _line_in(error, path)
+        message = f"cannot be imported: {type(error).__name__}: {lines[0]}"
+        problem = Problem("broken-implementation", key_path, message, f"correct {kind}/{name}/{CONFIG_MODULE}", Origin(str(path), line, 1))
+        return Implementation(directory, open_model(kind), [problem])
+    if not isinstance(model, type) or not issubclass(model, BASE_CONFIGS[kind]):
+        message = f"defines no class {CONFIG_CLASS} that extends {BASE_CONFIGS[kind].__name__}"
+        hint = f"add it to {kind}/{name}/{CONFIG_MODULE}"
+        return Implementation(
+            directory, open_model(kind), [Problem("broken-implementation", key_path, message, hint, Origin(str(path), 1, 1))]
+        )
+    return Implementation(directory, model)
+
+
+@cache
+def open_model(kind: Kind) -> type[ServerConfig]:
+    """The base of a kind with unknown keys allowed: for an implementation that has no model of its own."""
+    base = BASE_CONFIGS[kind]
+
+    class Open(base):
+        model_config = ConfigDict(extra="allow")
+
+    Open.__name__ = Open.__qualname__ = base.__name__
+    return Open
+
+
+def _load_model(kind: Kind, name: str, path: Path) -> Any:
+    module_name = f"{kind}.{name}.config"
+    module = sys.modules.get(module_name)
+    if module is None:
+        root = str(path.parents[2])
+        sys.path.insert(0, root)
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not module_name.startswith(error.name):
+                raise
+        finally:
+            sys.path.remove(root)
+    if module is None or getattr(module, "__file__", None) is None or Path(str(module.__file__)).resolve() != path.resolve():
+        module = _load_aside(path)
+    return getattr(module, CONFIG_CLASS, None)
+
+
+def _load_aside(path: Path) -> ModuleType:
+    """Loads a file whose ordinary module name is taken."""
+    private = f"gym_config_of_{abs(hash(path.resolve())):x}"
+    if private in sys.modules:
+        return sys.modules[private]
+    spec = importlib.util.spec_from_file_location(private, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[private] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[private]
+        raise
+    return module
+
+
+def _line_in(error: BaseException, path: Path) -> int:
+    """The line of `path` that the error came through, or 1."""
+    line, traceback = 1, error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename == str(path):
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return line
