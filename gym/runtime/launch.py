@@ -309,7 +309,7 @@ async def _sweep_sandboxes(running: Running) -> None:
             running.say(f"cannot look for left-over sandboxes of provider {name}: {error}")
         else:
             if removed:
-                running.say(f"removed {removed} left-over sandbox(es) of provider {name}")
+                running.say(f"removed {len(removed)} left-over sandbox(es) of provider {name}")
 
 
 def _close_all(listeners: Mapping[str, socket.socket]) -> None:

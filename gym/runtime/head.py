@@ -1,0 +1,82 @@
+"""The head server: where other commands, and trainers, ask what is running.
+
+Its routes need the run's token. The configuration that it shows has its secrets masked.
+"""
+
+import hashlib
+from typing import Any
+
+import orjson
+import yaml
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from gym.config.plan import Plan
+from gym.config.schema import KINDS
+from gym.protocol import routes
+from gym.runtime.launch import Running
+from gym.servers.http import Access, Answer, Call, Endpoint, Handler
+
+
+
+def server_blocks_digest(plan: Plan) -> dict[str, str]:
+    """A digest of each instance's block: what a collector's own configuration is compared with."""
+    return {
+        name: hashlib.sha256(orjson.dumps([i.kind, i.implementation, i.raw], option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()[:16]
+        for name, i in plan.instances.items()
+    }
+
+
+def head_app(running: Running) -> Starlette:
+    """The head server's application for a run that is up."""
+
+    async def server_instances(call: Call) -> Any:
+        return {
+            "run_id": running.run_id,
+            "instances": [
+                {
+                    "name": info.name,
+                    "kind": info.kind,
+                    "implementation": info.implementation,
+                    "url": info.url,
+                    "headers": dict(info.headers),
+                    "token_capture": info.token_capture,
+                }
+                for info in running.peers.values()
+            ],
+            "routes": {name: vars(route) for name, route in running.plan.routes.items()},
+            "environments": {name: vars(route) for name, route in running.plan.environments.items()},
+            "datasets": [{"instance": b.instance, **b.dataset.model_dump(mode="json")} for b in running.plan.datasets],
+            "blocks": server_blocks_digest(running.plan),
+        }
+
+    async def global_config(call: Call) -> Answer:
+        from gym.config.masking import masked
+
+        text = yaml.safe_dump(masked(running.plan.resolved), sort_keys=False)
+        return Answer(text)
+
+    async def status(call: Call) -> Any:
+        return {"run_id": running.run_id, "instances": await running.status()}
+
+    async def healthz(call: Call) -> Any:
+        return {"status": "ok"}
+
+    async def readyz(call: Call) -> Any:
+        return {"status": "ok", "run_id": running.run_id}
+
+    def route(path: str, handler: Handler, access: Access = Access.CONTROL) -> Route:
+        return Route(path, endpoint=Endpoint(path, handler, running.credentials, access, "GET", logged=False))
+
+    return Starlette(
+        routes=[
+            route("/", healthz, Access.OPEN),
+            route(routes.HEALTH, healthz, Access.OPEN),
+            route(routes.READY, readyz, Access.OPEN),
+            route(routes.SERVER_INSTANCES, server_instances),
+            route(routes.GLOBAL_CONFIG, global_config),
+            route(routes.STATUS, status),
+        ]
+    )
+
+

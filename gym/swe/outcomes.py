@@ -1,0 +1,89 @@
+"""From what happened at grading to a verdict: the outcome table of SWE tasks.
+
+The rule behind the table: a zero needs evidence about the patch. An empty patch, one that does not
+apply, and a test that was seen to fail are evidence; a sandbox that broke, or output that cannot be
+read, is not, and is masked.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gym.protocol.verdicts import Masked, Scored, Verdict
+from gym.swe.profile import Grade
+
+OUTPUT_CHARACTERS = 100_000
+"""How much of the test output goes into the row: its end."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What the agent left. `source` is worktree, none or golden."""
+
+    data: bytes
+    source: str
+    error: str | None = None
+    """Why nothing could be captured, where the sandbox itself was well."""
+
+    def fields(self, include: bool) -> dict[str, Any]:
+        """The patch in the row; with `include` false only its digest and size."""
+        found: dict[str, Any] = {
+            "patch_source": self.source,
+            "model_patch_sha256": hashlib.sha256(self.data).hexdigest(),
+            "model_patch_bytes": len(self.data),
+        }
+        if include:
+            found["model_patch"] = self.data.decode(errors="surrogateescape").encode(errors="replace").decode()
+        if self.error:
+            found["patch_capture_error"] = self.error
+        return found
+
+
+@dataclass(frozen=True)
+class GradingRun:
+    """One try at grading. `grade` is None where nothing could be read; `problem` then says why."""
+
+    patch_applied: bool
+    grade: Grade | None = None
+    timed_out: bool = False
+    output: str = ""
+    problem: str | None = None
+    problem_kind: str = "verifier_error"
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether this try allows a verdict."""
+        if not self.patch_applied:
+            return self.problem is None
+        if self.grade is None:
+            return False
+        return not self.timed_out or bool(self.grade.definitely_failed)
+
+
+def verdict_of(run: GradingRun, base: Mapping[str, Any]) -> Verdict:
+    """The verdict of the last try; `base` holds the fields that every outcome has."""
+    fields: dict[str, Any] = {
+        **base,
+        **run.fields,
+        "evaluation_completed": run.conclusive,
+        "patch_applied": run.patch_applied,
+        "resolved": False,
+        "test_output": run.output[-OUTPUT_CHARACTERS:],
+    }
+    if run.grade is not None:
+        fields |= {**run.grade.fields, "test_results": dict(run.grade.statuses)}
+    if not run.conclusive:
+        reason = run.problem or "the tests ran into their time-out with no required test seen to fail"
+        return Masked(run.problem_kind, reason, fields)
+    if run.timed_out:
+        fields["eval_timed_out"] = True
+    resolved = run.grade is not None and run.grade.resolved and not run.timed_out
+    fields["resolved"] = resolved
+    return Scored(1.0 if resolved else 0.0, fields)
+
+
+def nothing_to_grade(base: Mapping[str, Any]) -> Scored:
+    """The verdict on an empty patch: no test needs to run to know that nothing was solved."""
+    return Scored(0.0, {**base, "evaluation_completed": True, "patch_applied": False, "resolved": False, "test_output": ""})

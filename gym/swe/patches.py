@@ -1,0 +1,55 @@
+"""Patches as bytes: which files they touch, and leaving some of them out.
+
+A patch may hold any bytes; it is never decoded as a whole.
+"""
+
+import re
+from collections.abc import Callable
+
+_HEADER = re.compile(rb"^diff --git (.+)$", re.MULTILINE)
+
+
+def sections(patch: bytes) -> list[tuple[str, bytes]]:
+    """The patch cut at its `diff --git` lines: (path after the change, bytes). Text before the first is dropped."""
+    starts = [match.start() for match in _HEADER.finditer(patch)]
+    ends = [*starts[1:], len(patch)]
+    return [(_path(patch[start:end]), patch[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+
+def touched(patch: bytes) -> set[str]:
+    """Every path that the patch changes, creates or removes."""
+    return {path for path, _ in sections(patch)}
+
+
+def without(patch: bytes, drop: Callable[[str], bool]) -> bytes:
+    """The patch without the files that `drop` says yes to."""
+    return b"".join(section for path, section in sections(patch) if not drop(path))
+
+
+def _path(section: bytes) -> str:
+    """The path that a section is about; for a rename, the new one."""
+    for line in section.split(b"\n", 12)[1:12]:
+        if line.startswith(b"@@") or line.startswith(b"GIT binary patch"):
+            break
+        for prefix in (b"+++ ", b"rename to ", b"copy to "):
+            if line.startswith(prefix) and line[len(prefix) :].strip() != b"/dev/null":
+                name = _unquote(line[len(prefix) :].rstrip(b"\r\t"))
+                return name.removeprefix("b/") if prefix == b"+++ " else name
+    header = section.split(b"\n", 1)[0][len(b"diff --git ") :].rstrip(b"\r")
+    if header.startswith(b'"') or header.endswith(b'"'):
+        return _unquote(header[header.rindex(b' "') + 1 :] if b' "' in header else header.split(b" ", 1)[1]).removeprefix("b/")
+    # Without quotes and without a rename, both halves are the same but for their first letter.
+    return header[len(header) // 2 + 1 :].decode(errors="surrogateescape").removeprefix("b/")
+
+
+def _unquote(name: bytes) -> str:
+    """A path as git writes it: quoted, with octal escapes, if it holds anything unusual."""
+    if not (name.startswith(b'"') and name.endswith(b'"') and len(name) > 1):
+        return name.decode(errors="surrogateescape")
+    simple = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v", b'"': b'"', b"\\": b"\\"}
+
+    def plain(match: re.Match[bytes]) -> bytes:
+        escape = match[1]
+        return simple[escape] if escape in simple else bytes([int(escape, 8) & 0xFF])
+
+    return re.sub(rb'\\([0-7]{3}|[abfnrtv"\\])', plain, name[1:-1]).decode(errors="surrogateescape")

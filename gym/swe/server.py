@@ -1,0 +1,208 @@
+"""The resources server of SWE tasks: seed a task sandbox and lend it, then judge the patch in a fresh one.
+
+Invariants: never two sandboxes at once for a session; what is asked of a provider is registered for
+release first; the agent never gets a grader's file, and the gold patch only where
+`expose_gold_to` says so; a verdict is a zero only on evidence about the patch.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from gym.protocol.errors import ContractError
+from gym.protocol.resources import BaseVerifyRequest
+from gym.protocol.verdicts import LOST_SESSION, Masked, Verdict
+from gym.sandbox.handles import OwnedSandbox
+from gym.sandbox.ownership import Ownership, Role
+from gym.sandbox.provider import Provider
+from gym.sandbox.registry import provider_from_block
+from gym.sandbox.spec import SandboxError, SandboxSpec
+from gym.servers import ResourcesServer, ResourcesSession, ServerContext, tool
+from gym.swe.boxes import Base, capture, prepare, run_tests
+from gym.swe.config import SweConfig
+from gym.swe.outcomes import GradingRun, Patch, nothing_to_grade, verdict_of
+from gym.swe.profile import Profile, Task
+
+
+@dataclass
+class TaskState:
+    """What a session holds: its task, the one sandbox it has just now, and the patch once captured."""
+
+    task: Task
+    box: OwnedSandbox | None = None
+    base: Base | None = None
+    patch: Patch | None = None
+    observations: dict[str, Any] | None = None
+
+    async def stop_box(self) -> None:
+        """Stop the sandbox that is held; nothing if there is none."""
+        if self.box is not None:
+            await self.box.stop()
+            self.box = None
+
+
+class SweServer(ResourcesServer[TaskState]):
+    """Subclass this with a `profile` to serve an SWE data set."""
+
+    config: SweConfig
+    profile: ClassVar[Profile]
+
+    def __init__(self, config: SweConfig, context: ServerContext) -> None:
+        super().__init__(config, context)
+        self._provider: Provider | None = None
+
+    async def start(self) -> None:
+        """Make the provider, and remove the sandboxes of a predecessor that died."""
+        name = self.config.sandbox_provider
+        block = self.context.sandbox_providers.get(name)
+        if block is None:
+            known = ", ".join(sorted(self.context.sandbox_providers)) or "none"
+            raise ValueError(f"sandbox_provider {name!r} names no top-level provider block (there are: {known})")
+        self._provider = provider_from_block(name, block)
+        with contextlib.suppress(SandboxError):  # an engine that does not answer yet has nothing of ours to remove
+            await self._provider.sweep(run_id=self.context.run_id, instance=self.context.instance)
+
+    async def stop(self) -> None:
+        """Release every session, then the provider."""
+        await super().stop()
+        if self._provider is not None:
+            await self._provider.aclose()
+
+    @property
+    def provider(self) -> Provider:
+        """The provider that sandboxes are made with."""
+        assert self._provider is not None
+        return self._provider
+
+    async def seed(self, session: ResourcesSession[TaskState], task_data: dict[str, Any]) -> None:
+        """Start the task sandbox with no row data inside, make it safe, and lend it."""
+        task = self._task(task_data)
+        if session.task_id is not None and session.task_id.task_id != task.instance_id:
+            raise ContractError(422, f"the task is {session.task_id.task_id!r}, but its row is {task.instance_id!r}")
+        state = session.state = TaskState(task)
+        session.on_release("its sandbox", state.stop_box)
+        with _as_contract_error():
+            state.box = await self._start_box(session, task, "task")
+            state.observations = dict(state.box.observations)
+            state.base = await prepare(state.box, task, self.config.setup_timeout, scrub=self.config.apply_anti_cheating)
+            session.sandbox_access = state.box.serialize(self.config.sandbox_provider)
+
+    @tool
+    async def gold_patch(self, session: ResourcesSession[TaskState]) -> dict[str, str]:
+        """The reference solution, for agents that this server's configuration names in `expose_gold_to`."""
+        if not self.config.expose_gold_to:
+            raise ContractError(403, f"{self.context.instance} shows its gold patches to nobody (expose_gold_to)")
+        return {"patch": session.state.task.gold_patch}
+
+    async def verify(self, session: ResourcesSession[TaskState] | None, request: BaseVerifyRequest) -> Verdict:
+        """Capture the patch, stop the task sandbox, grade in a fresh one."""
+        if session is None:
+            return await self._reverify(request)
+        state = session.state
+        if state.patch is None:
+            lost = await self._capture(state)
+            if lost is not None:
+                return lost
+        assert state.patch is not None
+        return await self._grade(session, state, state.patch)
+
+    def lost_fields(self, request: BaseVerifyRequest) -> dict[str, Any]:
+        """What every SWE row has."""
+        return {"instance_id": request.task_data().get("instance_id"), "resolved": False}
+
+    async def _reverify(self, request: BaseVerifyRequest) -> Verdict:
+        """Judge a stored patch, with no session: the row must carry it as `model_patch`."""
+        row = request.task_data()
+        stored = row.get("model_patch")
+        if not isinstance(stored, str):
+            return Masked("session_lost", "no session, and the row carries no model_patch to judge", {**self.lost_fields(request), **LOST_SESSION})
+        state = TaskState(self._task(row))
+        try:
+            return await self._grade(None, state, Patch(stored.encode(errors="surrogateescape"), "worktree" if stored else "none"))
+        finally:
+            await state.stop_box()
+
+    async def _capture(self, state: TaskState) -> Masked | None:
+        """Take the patch and stop the task sandbox. The answer is a verdict only if the sandbox is gone."""
+        fields = {"instance_id": state.task.instance_id, "resolved": False, **LOST_SESSION}
+        if state.box is None or state.base is None:
+            return Masked("session_lost", "the task sandbox is gone, and with it the patch", fields)
+        try:
+            patch = await capture(state.box, state.task, state.base, self.config.setup_timeout)
+        except SandboxError as error:
+            return Masked("session_lost", f"the patch could not be captured: {error}", fields)
+        with _as_contract_error():
+            await state.stop_box()
+        state.patch = patch
+        return None
+
+    async def _grade(self, session: ResourcesSession[TaskState] | None, state: TaskState, patch: Patch) -> Verdict:
+        base: dict[str, Any] = {"instance_id": state.task.instance_id, **patch.fields(self.config.include_model_patch_in_response)}
+        if state.observations is not None:
+            base["task_sandbox_observation"] = {"role": "task", **state.observations}
+        if not patch.data:
+            return nothing_to_grade(base)
+        run = GradingRun(False, problem="not run")
+        for attempt in range(self.config.inconclusive_verification_retries + 1):
+            run = await self._grade_once(session, state, patch)
+            base["verification_attempts"] = attempt + 1
+            if run.conclusive:
+                break
+        return verdict_of(run, base)
+
+    async def _grade_once(self, session: ResourcesSession[TaskState] | None, state: TaskState, patch: Patch) -> GradingRun:
+        """One try in a sandbox of its own, which is stopped whatever happens. A sandbox that breaks is a try without a verdict."""
+        started = time.monotonic()
+        timing: dict[str, Any] = {}
+        try:
+            state.box = await self._start_box(session, state.task, "verifier")
+            timing = {
+                "eval_sandbox_start_time_taken": round(time.monotonic() - started, 3),
+                "verifier_sandbox_observation": {"role": "verifier", **state.box.observations},
+            }
+            run = await run_tests(state.box, self.profile, state.task, patch, self.config.setup_timeout, self.config.evaluation_timeout)
+        except SandboxError as error:
+            run = GradingRun(True, problem=f"the grading sandbox failed: {error}", problem_kind=_kind(error))
+        finally:
+            with contextlib.suppress(SandboxError):  # it stays registered for release, and the next try must not start beside it
+                await state.stop_box()
+        if state.box is not None:
+            raise ContractError(500, f"sandbox {state.box.sandbox_id} could not be stopped", kind="session_release_failed", terminal=False)
+        timing["patch_verification_time_taken"] = round(time.monotonic() - started, 3)
+        return GradingRun(
+            run.patch_applied, run.grade, run.timed_out, run.output, run.problem, run.problem_kind, {**run.fields, **timing}
+        )
+
+    async def _start_box(self, session: ResourcesSession[TaskState] | None, task: Task, role: Role) -> OwnedSandbox:
+        spec: SandboxSpec = self.config.sandbox_config.model_copy(update={"image": task.image, "workdir": task.workdir})
+        ownership = Ownership(
+            run_id=self.context.run_id,
+            instance=self.context.instance,
+            role=role,
+            episode_id=session.episode_id.capture_key if session is not None and session.episode_id is not None else None,
+            session_id=session.id if session is not None else None,
+        )
+        return await OwnedSandbox.start(self.provider, spec, ownership)
+
+    def _task(self, row: dict[str, Any]) -> Task:
+        try:
+            return self.profile.task(row, self.config.image_template)
+        except ValueError as error:
+            raise ContractError(422, f"the row is not a task of {self.context.instance}: {error}") from error
+
+
+@contextlib.contextmanager
+def _as_contract_error() -> Iterator[None]:
+    """A sandbox that fails is the provider's trouble (503, to be tried again), but for a spec that can never be met (422)."""
+    try:
+        yield
+    except SandboxError as error:
+        terminal = error.kind == "protocol_violation"
+        raise ContractError(422 if terminal else 503, str(error), kind=error.kind, terminal=terminal) from error
+
+
+def _kind(error: SandboxError) -> str:
+    """A failure kind for a verdict; a sandbox that merely vanished is the provider's fault."""
+    return "provider_unavailable" if error.kind in ("session_lost", "sandbox:file") else error.kind

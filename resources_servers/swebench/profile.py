@@ -1,0 +1,101 @@
+"""SWE-bench Verified as a profile: specs, scripts and log parsers are those of the `swebench` package.
+
+`make_test_spec` of the package is not used: for many repositories it fetches requirement files from
+the network. The script of the tests needs none of that.
+"""
+
+import ast
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from swebench.harness.constants import (
+    END_TEST_OUTPUT,
+    FAIL_ONLY_REPOS,
+    FAIL_TO_PASS,
+    MAP_REPO_VERSION_TO_SPECS,
+    PASS_TO_PASS,
+    START_TEST_OUTPUT,
+    EvalType,
+    ResolvedStatus,
+)
+from swebench.harness.grading import get_eval_tests_report, get_resolution_status, test_failed
+from swebench.harness.log_parsers import MAP_REPO_TO_PARSER
+from swebench.harness.log_parsers import python as python_parsers
+from swebench.harness.test_spec.create_scripts import make_eval_script_list
+
+from gym.swe.profile import Evaluation, Grade, Task, image_from_template
+
+WORKDIR = "/testbed"
+IMAGE = "swebench/sweb.eval.x86_64.{instance_id_1776}:latest"
+
+
+class SwebenchProfile:
+    """Rows of SWE-bench Verified, and of data sets in the same format."""
+
+    def task(self, row: Mapping[str, Any], image_template: str | None) -> Task:
+        """Read a row."""
+        texts = {name: _text(row, name) for name in ("instance_id", "repo", "version", "patch", "test_patch")}
+        return Task(
+            instance_id=texts["instance_id"],
+            image=image_from_template(image_template or IMAGE, texts["instance_id"]),
+            workdir=WORKDIR,
+            gold_patch=texts["patch"],
+            test_patch=texts["test_patch"],
+            required=tuple(test_names(row, FAIL_TO_PASS) + test_names(row, PASS_TO_PASS)),
+            row=row,
+        )
+
+    def evaluation(self, task: Task, base_commit: str) -> Evaluation:
+        """The row's own script where it has one, else the package's for this repository and version."""
+        script = task.row.get("eval_script")
+        if not script:
+            repo, version = task.row["repo"], task.row["version"]
+            specs = MAP_REPO_VERSION_TO_SPECS.get(repo, {}).get(version)
+            if specs is None:
+                raise ValueError(f"the swebench package knows no way to test {repo} {version}, and the row has no eval_script")
+            commands = make_eval_script_list(dict(task.row), specs, "testbed", WORKDIR, base_commit, task.test_patch)
+            script = "\n".join(["set -uxo pipefail", *commands]) + "\n"
+        return Evaluation(str(script), START_TEST_OUTPUT, END_TEST_OUTPUT)
+
+    def grade(self, task: Task, output: str) -> Grade:
+        """Read the output with the repository's parser, and judge with the package's report."""
+        name = task.row.get("log_parser")
+        parser = getattr(python_parsers, str(name), None) if name else MAP_REPO_TO_PARSER.get(task.row["repo"])
+        if parser is None:
+            raise ValueError(f"there is no log parser {name or 'for ' + str(task.row['repo'])!r}")
+        statuses = dict(parser(output, None))
+        kind = EvalType.FAIL_ONLY if task.row["repo"] in FAIL_ONLY_REPOS else EvalType.PASS_AND_FAIL
+        wanted = {FAIL_TO_PASS: test_names(task.row, FAIL_TO_PASS), PASS_TO_PASS: test_names(task.row, PASS_TO_PASS)}
+        report = get_eval_tests_report(statuses, wanted, eval_type=kind)
+        failed = tuple(report[FAIL_TO_PASS]["failure"] + report[PASS_TO_PASS]["failure"])
+        return Grade(
+            resolved=get_resolution_status(report) == ResolvedStatus.FULL.value,
+            statuses=statuses,
+            failed=failed,
+            definitely_failed=tuple(test for test in failed if test in statuses and test_failed(test, statuses)),
+            fields={"failed_required_tests": list(failed)},
+        )
+
+
+def test_names(row: Mapping[str, Any], key: str) -> list[str]:
+    """A row's list of tests, which data sets write as a list, a JSON string or a Python literal. Raises ValueError."""
+    value = row.get(key)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            try:
+                value = ast.literal_eval(value)
+            except (ValueError, SyntaxError) as error:
+                raise ValueError(f"{key} is neither JSON nor a Python list") from error
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{key} must be a list of test names")
+    return value
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be text, got {type(value).__name__}")
+    return value
