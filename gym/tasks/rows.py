@@ -85,18 +85,20 @@ def open_rows(path: Path) -> io.BufferedReader:
     return file
 
 
-def read_rows(path: Path, *, digest: Digest | None = None) -> Iterator[Row | RowProblem]:
+def read_rows(path: Path, *, limit: int | None = None, digest: Digest | None = None) -> Iterator[Row | RowProblem]:
     """The rows of `path`, in order; blank lines, a byte-order mark and CRLF are tolerated.
 
-    `digest` is fed with every byte that is read. Raises TaskFileError as `open_rows` does.
+    After `limit` rows it stops. `digest` is fed with every byte of the file, those behind the
+    limit too. Raises TaskFileError as `open_rows` does.
     """
     with open_rows(path) as file:
-        number = 0
-        while line := file.readline(MAX_LINE_BYTES):
+        number = count = 0
+        while count != limit and (line := file.readline(MAX_LINE_BYTES)):
             number += 1
             if digest is not None:
                 digest.update(line)
             if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
+                count += 1
                 yield RowProblem(path, number, f"the line is longer than {MAX_LINE_BYTES} bytes")
                 while (more := file.readline(1 << 20)) and not more.endswith(b"\n"):
                     if digest is not None:
@@ -107,7 +109,10 @@ def read_rows(path: Path, *, digest: Digest | None = None) -> Iterator[Row | Row
             raw = line[3:] if number == 1 and line.startswith(_BOM) else line
             raw = raw.strip()
             if raw:
+                count += 1
                 yield _parse(path, number, raw, whole=line.endswith(b"\n"))
+        while digest is not None and (rest := file.read(1 << 20)):
+            digest.update(rest)
 
 
 def _parse(path: Path, number: int, raw: bytes, *, whole: bool) -> Row | RowProblem:

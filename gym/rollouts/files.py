@@ -1,0 +1,126 @@
+"""The files of one collection: their names beside the output, and writing the small ones whole.
+
+Invariant: a JSON side file is either the old one or the new one, never a part: it is written
+beside its place, synced and renamed.
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gym.config.errors import UserError
+
+
+@dataclass(frozen=True)
+class OutputFiles:
+    """Where everything of one collection goes: `<stem>.jsonl` and its neighbours."""
+
+    output: Path
+
+    @property
+    def stem(self) -> str:
+        """The output's name without its suffix."""
+        return self.output.stem
+
+    def _beside(self, suffix: str) -> Path:
+        return self.output.with_name(self.stem + suffix)
+
+    @property
+    def failures(self) -> Path:
+        """One row per failed attempt."""
+        return self._beside("_failures.jsonl")
+
+    @property
+    def materialized(self) -> Path:
+        """One line per rollout: its ids and its task."""
+        return self._beside("_materialized_inputs.jsonl")
+
+    @property
+    def manifest(self) -> Path:
+        """Digests, versions and the next attempt of each rollout."""
+        return self._beside("_manifest.json")
+
+    @property
+    def attempts(self) -> Path:
+        """The journal of reserved attempts; it exists only while the run does, and after a kill."""
+        return self._beside("_attempts.jsonl")
+
+    @property
+    def coverage(self) -> Path:
+        """What became of every expected rollout."""
+        return self._beside("_coverage.json")
+
+    @property
+    def metrics(self) -> Path:
+        """Metrics over the written rows."""
+        return self._beside("_aggregate_metrics.json")
+
+    @property
+    def lock(self) -> Path:
+        """Held while a collector runs."""
+        return self._beside("_run.lock")
+
+    @property
+    def results(self) -> tuple[Path, ...]:
+        """Every file that a run leaves, the lock aside."""
+        return (self.output, self.failures, self.materialized, self.manifest, self.attempts, self.coverage, self.metrics)
+
+    def check_new(self, *, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
+        """Raise UserError if the output cannot be begun: it exists, is no plain file, or is one of the inputs."""
+        if not self.output.name or self.output.is_dir():
+            raise UserError(f"--output {self.output} is a folder: name a file, such as {self.output / 'out.jsonl'}")
+        for path in self.results:
+            if path.exists() and not path.is_file():
+                raise UserError(f"{path} exists and is no plain file: choose another --output")
+            if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
+                raise UserError(f"the input {path} is one of the files that this run writes: choose another --output")
+        existing = [path.name for path in self.results if path.exists()]
+        if existing and not overwrite:
+            raise UserError(
+                f"the output exists already ({', '.join(existing)} in {self.output.parent}): "
+                "choose another --output, or replace it with --overwrite"
+            )
+
+    def remove_results(self) -> None:
+        """Remove what an earlier run left under this stem; the lock file stays."""
+        for path in self.results:
+            path.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, parts: Iterable[bytes]) -> None:
+    """Replace `path` by the joined `parts`, synced to disk. Raises OSError; then `path` is as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Replace `path` by `value` as indented JSON. Raises OSError."""
+    write_atomically(path, [orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)])
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in a folder durable, where its file system can."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass  # some network file systems refuse; the rename itself has happened
+    finally:
+        os.close(descriptor)

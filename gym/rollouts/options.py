@@ -1,0 +1,56 @@
+"""What a collection is asked to do, and how many attempts a rollout has."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gym.config.errors import UserError
+
+ATTEMPTS_VARIABLE = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
+DEFAULT_ATTEMPTS = 3
+DEFAULT_CONCURRENCY = 64
+MAX_ATTEMPTS = 100
+MAX_REPEATS = 100_000
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """The options of one collection; `__post_init__` raises UserError for values that cannot be meant."""
+
+    input: Path
+    output: Path
+    taskset: str | None = None
+    """The taskset of the data set that the input belongs to, where known."""
+    environment: str | None = None
+    agent: str | None = None
+    limit: int | None = None
+    """Rows read at most; None for all."""
+    concurrency: int = DEFAULT_CONCURRENCY
+    num_repeats: int = 1
+    attempts: int = DEFAULT_ATTEMPTS
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        _check("--concurrency", self.concurrency, 1, 1_000_000)
+        _check("--num-repeats", self.num_repeats, 1, MAX_REPEATS)
+        _check("--attempts", self.attempts, 1, MAX_ATTEMPTS)
+        if self.limit is not None:
+            _check("--limit", self.limit, 1, 1 << 62)
+
+
+def attempts_from(option: int | None, env: Mapping[str, str] = os.environ) -> int:
+    """The number of attempts: the option, else the environment variable, else 3. Raises UserError for a bad variable."""
+    if option is not None:
+        return option
+    text = env.get(ATTEMPTS_VARIABLE, "").strip()
+    if not text:
+        return DEFAULT_ATTEMPTS
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_ATTEMPTS:
+        raise UserError(f"{ATTEMPTS_VARIABLE}={text!r} must be a whole number from 1 to {MAX_ATTEMPTS}")
+    return int(text)
+
+
+def _check(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise UserError(f"{name} {value} must lie between {low} and {high}")
