@@ -1,0 +1,5 @@
+"""Evaluates arithmetic expressions."""
+
+from calc.evaluate import CalcError, evaluate
+
+__all__ = ["CalcError", "evaluate"]
