@@ -73,7 +73,7 @@ def did_you_mean(name: str, candidates: Iterable[str], otherwise: str = "") -> s
     return f"one of: {listed(known)}"
 
 
-def closest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
+def closest(name: str, candidates: Iterable[str], cutoff: float = 0.75) -> str | None:
     """The candidate most like `name`, or None if none is much like it."""
     found = get_close_matches(name, list(candidates), n=1, cutoff=cutoff)
     return found[0] if found else None

@@ -179,7 +179,7 @@ class Interpolator:
             child = _child(node, part)
             if child is None:
                 known = list(node.entries) if isinstance(node, Block) else []
-                near = did_you_mean(str(part), known, otherwise=f"set it with +{_override(target)}=VALUE")
+                near = did_you_mean(str(part), known, otherwise=f"set it with ++{_override(target)}=VALUE")
                 raise _Failed("interpolation", f"refers to '{dotted(target)}', which is not set", near)
             node = child
         return self._leaf(target, node) if isinstance(node, Leaf) else self._container(target, node)

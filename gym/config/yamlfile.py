@@ -174,3 +174,9 @@ def _read(text: str, shown_path: str, problems: list[Problem]) -> Node | None:
         return None if root is None else _Reader(loader, shown_path, problems).read(root, Origin(shown_path, 1, 1), "")
     finally:
         loader.dispose()
+
+
+def to_yaml(data: object) -> str:
+    """Plain data as YAML text, keys in their order."""
+    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return yaml.dump(data, Dumper=dumper, sort_keys=False, allow_unicode=True, width=140)

@@ -1,0 +1,120 @@
+"""`gym env`: what concerns configurations and the servers that they describe.
+
+Thin: each command reads its arguments, calls one function of the package, and prints. Data goes to
+stdout, problems go to stderr.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gym.config import Examined, Problem
+
+app = typer.Typer(help="Check configurations, and start the servers that they describe.", no_args_is_help=True, rich_markup_mode=None)
+
+Config = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="FILE", help="A config file; may be given several times, later files override earlier ones."),
+]
+ModelType = Annotated[
+    str | None,
+    typer.Option("--model-type", metavar="NAME", help="Add the config of this model server, as the instance policy_model."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="OVERRIDE", help="key=value, +new=value, ++any=value or ~key; laid over the files.", show_default=False),
+]
+
+
+class Format(StrEnum):
+    """How problems are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@app.command()
+def validate(
+    overrides: Overrides = None,
+    config: Config = None,
+    model_type: ModelType = None,
+    output: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.TEXT,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
+) -> None:
+    """Check a configuration without starting anything; lists everything that is wrong with it."""
+    examined = examine(config, model_type, overrides)
+    failed = examined.plan is None or (strict and bool(examined.problems))
+    if output is Format.JSON:
+        import json
+
+        result = {"valid": not failed, "problems": [problem.as_dict() for problem in examined.problems]}
+        typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
+    else:
+        report(examined.problems)
+        if not failed:
+            typer.echo("Config is valid")
+        else:
+            typer.echo(_tally(examined.problems), err=True)
+    if failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def resolve(overrides: Overrides = None, config: Config = None, model_type: ModelType = None) -> None:
+    """Print the composed configuration as YAML, with secrets masked."""
+    from gym.config import masked
+    from gym.config.yamlfile import to_yaml
+
+    examined = examine(config, model_type, overrides)
+    report(examined.problems)
+    if examined.resolved or examined.plan is not None:
+        typer.echo(to_yaml(masked(examined.resolved)), nl=False)
+    if examined.plan is None:
+        raise typer.Exit(1)
+
+
+@app.command()
+def explain(
+    key: Annotated[str, typer.Argument(metavar="KEY", help="A dotted key, e.g. policy_model.responses_api_models.vllm_model.port.")],
+    overrides: Overrides = None,
+    config: Config = None,
+    model_type: ModelType = None,
+) -> None:
+    """Print which file and line set a value, and what that overrode."""
+    from gym.config.explain import explain as explained
+
+    for line in explained(examine(config, model_type, overrides), key):
+        typer.echo(line)
+
+
+def examine(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Examined":
+    """Composes what the options of a command name. Wrong usage if they name nothing."""
+    from gym.config import examine as examined
+
+    check_usage(config, model_type, overrides)
+    return examined([Path(path) for path in config or []], overrides or [], model_type=model_type)
+
+
+def check_usage(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> None:
+    """Raises a usage error (exit 2) if there is no config to work on, or an argument is no override."""
+    for text in overrides or []:
+        if "=" not in text and not text.startswith("~"):
+            hint = f"; to name a config file write --config {text}" if text.endswith((".yaml", ".yml")) else ""
+            raise typer.BadParameter(f"'{text}' is not an override (key=value, +key=value, ++key=value or ~key){hint}")
+    if not config and not model_type and not any("config_paths=" in text for text in overrides or []) and not Path("env.yaml").is_file():
+        raise typer.BadParameter("name at least one config file: --config FILE")
+
+
+def report(problems: "list[Problem]") -> None:
+    """Prints problems on stderr, one a line."""
+    for problem in problems:
+        typer.echo(str(problem), err=True)
+
+
+def _tally(problems: "list[Problem]") -> str:
+    errors = sum(problem.severity == "error" for problem in problems)
+    warnings = len(problems) - errors
+    return f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"

@@ -1,0 +1,67 @@
+"""The `gym` command: its groups, and how it ends.
+
+Owns exit codes and the last line of defence: 0 done, 1 the user's mistake in a config or a failed
+check, 2 wrong usage of the command line, 130 interrupted. Imports nothing but typer and the
+standard library, so that `--help` costs no more than starting Python; every command imports what
+it needs when it runs.
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from gym.cli import env
+
+app = typer.Typer(
+    name="gym",
+    help="Run AI agents on tasks, verify what they did, and write the rollouts.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(env.app, name="env")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from gym import __version__
+
+        typer.echo(f"gym {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def gym(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")] = False,
+) -> None:
+    """Run AI agents on tasks, verify what they did, and write the rollouts."""
+
+
+def main() -> None:
+    """Runs the command line and exits."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Runs one command; returns its exit code. A mistake of the user ends in a message, never in a traceback."""
+    try:
+        app(arguments, prog_name="gym")
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # the reader of our output went away (`gym … | head`): nothing to say, and nothing more to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as error:
+        from gym.config.errors import UserError
+
+        if not isinstance(error, UserError):
+            raise
+        typer.echo(str(error), err=True)
+        return 1
+    return 0
