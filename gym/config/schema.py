@@ -18,7 +18,7 @@ KINDS: tuple[Kind, ...] = ("resources_servers", "responses_api_agents", "respons
 class Section(BaseModel):
     """A part of a configuration: unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", protected_namespaces=(), defer_build=True)
 
 
 class ServerRef(BaseModel, extra="forbid", frozen=True):
