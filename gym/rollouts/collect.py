@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -300,11 +299,6 @@ def _stop_signals(stop: Callable[[], object]) -> Generator[Callable[[], bool]]:
         yield lambda: came
     finally:
         restore()
-
-
-def default_progress() -> TextIO | None:
-    """Where a command shows progress: stderr, unless it is closed."""
-    return sys.stderr if sys.stderr is not None and not sys.stderr.closed else None  # pyright: ignore[reportUnnecessaryComparison]
 
 
 def check_before_start(options_output: Path, *, overwrite: bool, inputs: list[Path]) -> None:

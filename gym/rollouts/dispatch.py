@@ -8,11 +8,12 @@ not begun, so the same attempt is sent again after the time that the server aske
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from gym.client import CallError
+from gym.client import CallError, Peer
 from gym.protocol.rollouts import Outcome
+from gym.protocol.routes import RUN
 from gym.rollouts.feed import Feed, Job
 from gym.rollouts.ledger import Ledger
 from gym.rollouts.outcomes import Ended, call_failure, judge
@@ -91,3 +92,20 @@ class Window:
                 await asyncio.sleep(wait)
             finally:
                 self._ledger.waiting -= 1
+
+
+class PeerDispatcher:
+    """Dispatches to running servers: `peer(name)` gives the client of an environment server."""
+
+    def __init__(self, peer: Callable[[str], Peer], timeouts: Mapping[str, float | None]) -> None:
+        """`timeouts` bound one episode, in seconds, by environment server; one that is not there is bounded by its server alone."""
+        self._peer_of, self._timeouts = peer, timeouts
+        self._peers: dict[str, Peer] = {}
+
+    async def run(self, environment: str, body: bytes) -> tuple[int, bytes]:
+        """See `Dispatcher.run`."""
+        peer = self._peers.get(environment)
+        if peer is None:
+            peer = self._peers[environment] = self._peer_of(environment)
+        reply = await peer.post(RUN, body, timeout=self._timeouts.get(environment))
+        return reply.status, reply.body

@@ -50,7 +50,7 @@ class Targets:
         if not bound:
             agents = [route.agent for route in self.environments.values() if route.agent]
             raise UserError(
-                f"--agent {agent}: no environment server runs this agent — {did_you_mean(agent, agents, 'none names an agent')}"
+                f"--agent {agent}: no environment server runs this agent — {did_you_mean(agent, agents, '' if agents else 'none of them names one')}"
             )
         if len(bound) > 1:
             raise UserError(f"--agent {agent}: more than one environment server runs it ({listed(bound)}): choose with --env")

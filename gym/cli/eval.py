@@ -1,0 +1,291 @@
+"""`gym eval`: run rollouts and write them.
+
+Thin: `run` finds the servers (its own, or those of a run that is up), chooses the rows, and calls
+the collector. stdout gets records with `--json` and nothing else; people are told on stderr.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gym.cli.env import Config, ModelType, Overrides
+
+if TYPE_CHECKING:
+    from gym.config.plan import DatasetBinding, Plan
+    from gym.rollouts.collect import Launch, Summary
+    from gym.rollouts.dispatch import Dispatcher
+    from gym.rollouts.options import CollectOptions
+    from gym.rollouts.targets import Targets
+
+app = typer.Typer(help="Run rollouts, and look at what came out.", no_args_is_help=True, rich_markup_mode=None)
+
+_MARGIN_SECONDS = 120.0
+"""What one episode's call may take beyond the limits of its environment server."""
+
+
+@app.callback()
+def group() -> None:
+    """Run rollouts, and look at what came out."""
+
+
+@app.command()
+def run(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the rollouts go; other files are written beside it.")
+    ],
+    overrides: Overrides = None,
+    config: Config = None,
+    model_type: ModelType = None,
+    input: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Rows, as JSONL; else a data set is used.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="A data set of the configuration.")] = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The agent instance to run rows with.")] = None,
+    env: Annotated[str | None, typer.Option("--env", metavar="NAME", help="The environment server that rows go to.")] = None,
+    no_serve: Annotated[bool, typer.Option("--no-serve", help="Use the servers that 'gym env start' runs, and start none.")] = False,
+    run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="With --no-serve: which run, if several are up.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Read at most so many rows.")] = None,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Episodes at a time.")] = 64,
+    num_repeats: Annotated[
+        int | None, typer.Option("--num-repeats", min=1, help="Rollouts for each row; else what the data set says.")
+    ] = None,
+    attempts: Annotated[
+        int | None, typer.Option("--attempts", min=1, max=100, help="Attempts at each rollout; else $NEMO_GYM_MAX_ROLLOUT_ATTEMPTS, or 3.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of an earlier run at this output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a launch record and a done record on stdout.")] = False,
+) -> None:
+    """Run every row through its environment server and write what came of it.
+
+    Exit codes: 0 all measured; 76 finished, but some were masked, failed or owed; 1 a mistake in
+    options, config or credentials; 2 wrong usage; 130 interrupted.
+    """
+    import asyncio
+    import signal
+
+    from gym.rollouts.collect import check_before_start
+    from gym.rollouts.targets import Targets
+
+    if input is not None and dataset is not None:
+        raise typer.BadParameter("give either --input or --dataset")
+    if run_id is not None and not no_serve:
+        raise typer.BadParameter("--run needs --no-serve")
+    request = _Request(output, input, dataset, agent, env, limit, concurrency, num_repeats, attempts, overwrite)
+    check_before_start(output, overwrite=overwrite, inputs=[input] if input is not None else [])
+    plan = None if no_serve and not config and not model_type and not overrides else _plan(config, model_type, overrides)
+    if plan is not None:
+        # What is wrong with these is said before anything is started.
+        options = request.options(plan.datasets, plan.settings.agent_name)
+        Targets.from_plan(plan).choose(options.environment, options.agent)
+
+    async def work() -> "Summary":
+        main, loop = asyncio.current_task(), asyncio.get_running_loop()
+        assert main is not None
+
+        # Servers may be starting or stopping around the collector: a SIGTERM undoes that in order too.
+        def cancel(*_: object) -> None:
+            loop.call_soon_threadsafe(main.cancel)
+
+        signal.signal(signal.SIGTERM, cancel)
+        async with _servers(plan, no_serve, run_id) as servers:
+            return await servers.collect(request, as_json)
+
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            summary = runner.run(work())
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        typer.echo("interrupted", err=True)
+        raise typer.Exit(130) from None
+    if as_json:
+        _record(summary.as_dict())
+    if summary.problem is not None:
+        typer.echo(f"error: {summary.problem}", err=True)
+    typer.echo(_closing_line(summary), err=True)
+    raise typer.Exit(summary.exit_code)
+
+
+class _Request:
+    """The options of the command, before a data set has been chosen."""
+
+    def __init__(
+        self,
+        output: Path,
+        input: Path | None,
+        dataset: str | None,
+        agent: str | None,
+        env: str | None,
+        limit: int | None,
+        concurrency: int,
+        num_repeats: int | None,
+        attempts: int | None,
+        overwrite: bool,
+    ) -> None:
+        self.output, self.input, self.dataset, self.agent, self.env = output, input, dataset, agent, env
+        self.limit, self.concurrency, self.num_repeats, self.attempts, self.overwrite = limit, concurrency, num_repeats, attempts, overwrite
+
+    def options(self, datasets: "tuple[DatasetBinding, ...]", default_agent: str | None) -> "CollectOptions":
+        """What the collector is asked to do. Raises UserError if no rows can be found."""
+        from gym.config.roots import search_roots
+        from gym.rollouts.options import CollectOptions, attempts_from
+        from gym.tasks.datasets import choose_dataset, dataset_file
+
+        rows, taskset, repeats = self.input, None, 1
+        if rows is None:
+            binding = choose_dataset(datasets, self.dataset)
+            rows = dataset_file(binding, search_roots())
+            taskset, repeats = binding.dataset.taskset or binding.dataset.name, binding.dataset.num_repeats
+        return CollectOptions(
+            input=rows,
+            output=self.output,
+            taskset=taskset,
+            environment=self.env,
+            agent=self.agent or (default_agent if self.env is None else None),
+            limit=self.limit,
+            concurrency=self.concurrency,
+            num_repeats=self.num_repeats or repeats,
+            attempts=attempts_from(self.attempts),
+            overwrite=self.overwrite,
+        )
+
+
+class _Servers:
+    """Servers that are up, as the collector needs them."""
+
+    def __init__(
+        self,
+        run_id: str,
+        targets: "Targets",
+        dispatcher: "Dispatcher",
+        blocks: Mapping[str, str],
+        datasets: "tuple[DatasetBinding, ...]",
+        default_agent: str | None,
+    ) -> None:
+        self._run_id, self._targets, self._dispatcher = run_id, targets, dispatcher
+        self._blocks, self._datasets, self._default_agent = blocks, datasets, default_agent
+
+    async def collect(self, request: _Request, as_json: bool) -> "Summary":
+        """Run the collector."""
+        import hashlib
+        import json
+        import sys
+
+        from gym.rollouts.collect import collect
+
+        def on_launch(launch: "Launch") -> None:
+            if as_json:
+                _record(launch.as_dict())
+            for line in _opening_lines(launch):
+                typer.echo(line, err=True)
+
+        return await collect(
+            request.options(self._datasets, self._default_agent),
+            self._targets,
+            self._dispatcher,
+            run_id=self._run_id,
+            config_digest=hashlib.sha256(json.dumps(dict(self._blocks), sort_keys=True).encode()).hexdigest(),
+            on_launch=on_launch,
+            progress=sys.stderr,
+        )
+
+
+@contextlib.asynccontextmanager
+async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "AsyncGenerator[_Servers]":
+    """The servers of a run that is up, or our own for as long as the context lasts."""
+    from gym.config.plan import DatasetBinding
+    from gym.rollouts.dispatch import PeerDispatcher
+    from gym.rollouts.targets import Targets
+    from gym.runtime.head import server_blocks_digest
+
+    if no_serve:
+        from gym.runtime.attach import attach
+
+        async with attach(run_id) as up:
+            if plan is not None:
+                _refuse_other_config(server_blocks_digest(plan), up.blocks)
+            ours = Targets.from_plan(plan) if plan is not None else Targets({}, {})
+            targets = Targets(up.routes, up.environments, ours.directories)
+            datasets = tuple(DatasetBinding(instance, dataset) for instance, dataset in up.datasets)
+            agent = plan.settings.agent_name if plan is not None else None
+            yield _Servers(up.run_id, targets, PeerDispatcher(up.peer, _timeouts(plan)), up.blocks, datasets, agent)
+        return
+    from gym.runtime.launch import launch
+
+    assert plan is not None
+    async with launch(plan, plan.settings.isolation or "colocated", say=lambda line: typer.echo(line, err=True)) as running:
+        dispatcher = PeerDispatcher(running.peer, _timeouts(plan))
+        try:
+            yield _Servers(
+                running.run_id, Targets.from_plan(plan), dispatcher, server_blocks_digest(plan), plan.datasets, plan.settings.agent_name
+            )
+        finally:
+            running.hurry.set()  # every episode has ended or been cancelled: there is nothing to wait for
+
+
+def _plan(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
+    from gym.cli.env import check_usage, report
+    from gym.config import load
+
+    check_usage(config, model_type, overrides)
+    loaded = load([Path(path) for path in config or []], overrides or [], model_type=model_type)
+    report(loaded.warnings)
+    return loaded.plan
+
+
+def _refuse_other_config(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+    from gym.config.errors import UserError, listed
+
+    different = sorted(name for name, digest in ours.items() if theirs.get(name) != digest)
+    if different:
+        raise UserError(
+            f"the running servers were started with another configuration of {listed(different)}: "
+            "give the same --config and overrides as to 'gym env start', or none"
+        )
+
+
+def _timeouts(plan: "Plan | None") -> dict[str, float | None]:
+    """How long one call to each environment server may take at most, from its own limits; None where it sets none."""
+    from gym.config.schema import EnvironmentServerConfig
+
+    timeouts: dict[str, float | None] = {}
+    for name in plan.environments if plan is not None else ():
+        config = plan.instances[name].config if plan is not None else None
+        if isinstance(config, EnvironmentServerConfig) and config.default_episode_timeout_seconds is not None:
+            limits = config.default_episode_timeout_seconds + (config.queue_timeout_seconds or 0.0) + 3 * config.cleanup_timeout_seconds
+            timeouts[name] = limits + _MARGIN_SECONDS
+    return timeouts
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _opening_lines(launch: "Launch") -> list[str]:
+    found = launch.prepared
+    lines = [f"{found.expected} rollouts of {found.rows} rows -> {launch.files.output} (run {launch.run_id})"]
+    if found.bad_rows:
+        lines.append(f"warning: {found.bad_rows} of {found.rows} rows are no tasks and fail; the first: {found.first_problem}")
+    if found.positional_rows:
+        lines.append(
+            f"warning: {found.positional_rows} rows carry no task_id, problem_id or instance_id and are named by their position: "
+            "names change when rows are added or moved"
+        )
+    return lines
+
+
+def _closing_line(summary: "Summary") -> str:
+    overall: dict[str, Any] = summary.metrics.get("overall") or {}
+    mean, error = overall.get("mean_reward"), overall.get("standard_error")
+    reward = f"; mean reward {mean:.4f}" + (f" ± {error:.4f}" if error is not None else "") if mean is not None else ""
+    state = "interrupted: " if summary.interrupted else ""
+    return f"{state}{summary.coverage.line()}{reward}"
+
+
+def _record(value: dict[str, Any]) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(value).decode())
