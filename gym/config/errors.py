@@ -73,8 +73,10 @@ def did_you_mean(name: str, candidates: Iterable[str], otherwise: str = "") -> s
     return f"one of: {listed(known)}"
 
 
-def closest(name: str, candidates: Iterable[str], cutoff: float = 0.75) -> str | None:
-    """The candidate most like `name`, or None if none is much like it."""
+def closest(name: str, candidates: Iterable[str], cutoff: float | None = None) -> str | None:
+    """The candidate most like `name`, or None if none is much like it (one letter in a short name, a quarter of a long one)."""
+    if cutoff is None:
+        cutoff = 0.6 if len(name) <= 6 else 0.75
     found = get_close_matches(name, list(candidates), n=1, cutoff=cutoff)
     return found[0] if found else None
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from gym.config.errors import Problem, did_you_mean, shown
 from gym.config.plan import Origin
+from gym.config.schema import Settings
 from gym.config.tree import MISSING, Block, Items, KeyPath, Leaf, Node, dotted, from_plain, is_missing, parse_path, plain
 
 _NODE = re.compile(r"(?P<dots>\.*)(?P<path>[A-Za-z_][\w-]*(?:\.[\w-]+|\[[\w-]+\])*)")
@@ -179,7 +180,8 @@ class Interpolator:
             child = _child(node, part)
             if child is None:
                 known = list(node.entries) if isinstance(node, Block) else []
-                near = did_you_mean(str(part), known, otherwise=f"set it with ++{_override(target)}=VALUE")
+                plus = "" if str(target[0]) in Settings.model_fields else "+"
+                near = did_you_mean(str(part), known, otherwise=f"set it with {plus}{_override(target)}=VALUE")
                 raise _Failed("interpolation", f"refers to '{dotted(target)}', which is not set", near)
             node = child
         return self._leaf(target, node) if isinstance(node, Leaf) else self._container(target, node)

@@ -94,12 +94,12 @@ def _read_plain(text: str) -> Override | None:
 
 def _read_with_hydra(text: str) -> Override | Problem:
     from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import OverrideParseException
+    from hydra.errors import HydraException
 
     hint = "write key=value, +key=value, ++key=value or ~key; quote a value that has spaces or brackets"
     try:
         parsed: Any = OverridesParser.create().parse_override(text)
-    except (OverrideParseException, ValueError) as error:
+    except (HydraException, ValueError) as error:
         detail = str(error).splitlines()[0].rstrip(". ")
         return Problem("override-syntax", "", f"cannot read the override {shown(text)}: {detail}", hint, COMMAND_LINE)
     key = str(parsed.key_or_group)
