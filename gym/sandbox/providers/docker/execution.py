@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gym.sandbox.cleanup import finish
@@ -23,9 +23,10 @@ log = logging.getLogger(__name__)
 
 _KILL_BOUND_S = 30.0
 _SWEEP_BOUND_S = 12.0
+_PROBE_BOUND_S = 10.0
 _DRAIN_S = 0.3
 _SETTLE_S = 5.0
-_LONGEST_POLL_S = 5.0
+_LONGEST_POLL_S = 2.0
 _ROOT = ("0", "root", "0:0", "root:root")
 
 
@@ -89,7 +90,7 @@ class Commands:
             except BaseException:
                 await self._kill_bounded(command, mark)
                 raise
-            return await self._ended(command, exec_id, stdout, stderr)
+            return await self._ended(command, mark, exec_id, stdout, stderr)
         finally:
             stream.close()
 
@@ -151,14 +152,26 @@ class Commands:
         except EngineError as error:
             return error.status != 404  # an engine that hiccups is asked again; the stream breaks if it is really gone
 
-    async def _ended(self, command: Command, exec_id: str, stdout: BoundedOutput, stderr: BoundedOutput) -> Outcome:
+    async def _ended(self, command: Command, mark: str, exec_id: str, stdout: BoundedOutput, stderr: BoundedOutput) -> Outcome:
         code = await self._exit_code(exec_id)
         # A kill of the container looks like a killed command: one probe tells.
-        if (code is None or code in (126, 137)) and not await self._alive(command.container):
+        if (code is None or code in (126, 137)) and not await self._still_alive(command.container):
             return _box_failed(f"sandbox {command.container} ended while a command ran in it", stdout, stderr)
-        if code is None:
-            return _box_failed(f"the engine lost the command's exit code in sandbox {command.container}", stdout, stderr)
+        if code is None:  # the connection broke, and the command may still run
+            confirmed = await self._kill_bounded(command, mark)
+            why = f"the engine lost the command's exit code in sandbox {command.container}"
+            return replace(_box_failed(why, stdout, stderr), cleanup_confirmed=confirmed)
         return Outcome(stdout.content(), stderr.content(), code, None, stdout.truncated or stderr.truncated)
+
+    async def _still_alive(self, container: str) -> bool:
+        """Whether the container outlived a command that ended oddly. The engine's own state lags behind a kill; a new command does not."""
+        if await self._probe(Command(container, ["/bin/sh", "-c", ":"], _PROBE_BOUND_S, 1024, cwd="/")) == 0:
+            return True
+        for _ in range(5):  # no shell any more, or no box: its state tells once the engine has noticed
+            if not await self._alive(container):
+                return False
+            await asyncio.sleep(0.2)
+        return True
 
     async def _exit_code(self, exec_id: str) -> int | None:
         with suppress(TimeoutError, EngineError):
@@ -192,15 +205,18 @@ class Commands:
         return confirmed
 
     async def _sweep(self, container: str, mark: str, user: str | None) -> bool:
-        sweep = Command(container, sweep_argv(f"{MARKER}={mark}"), _SWEEP_BOUND_S, 4096, user=user, cwd="/")
+        return await self._probe(Command(container, sweep_argv(f"{MARKER}={mark}"), _SWEEP_BOUND_S, 4096, user=user, cwd="/")) == 0
+
+    async def _probe(self, command: Command) -> int | None:
+        """The exit code of a short command of our own, or None; it waits in no queue and is not killed."""
         stream: Hijacked | None = None
         try:
-            async with asyncio.timeout(_SWEEP_BOUND_S):
-                exec_id, stream = await self._start(sweep, "sweep")
-                await stream.read_into(BoundedOutput(4096), BoundedOutput(4096))
-            return await self._exit_code(exec_id) == 0
+            async with asyncio.timeout(command.timeout_s):
+                exec_id, stream = await self._start(command, "probe")
+                await stream.read_into(BoundedOutput(command.limit), BoundedOutput(command.limit))
+            return await self._exit_code(exec_id)
         except (TimeoutError, SandboxError):
-            return False
+            return None
         finally:
             if stream is not None:
                 stream.close()

@@ -123,7 +123,7 @@ class DockerProvider:
             ready = time.monotonic()
             files = {path: text.encode() if isinstance(text, str) else text for path, text in spec.files.items()}
             if files:
-                await self._files.put(sandbox_id, files, 0o644, by_command=by_command)
+                await self._files.put(sandbox_id, files, 0o644, by_command=by_command or any(map(_is_mounted, files)))
             handle.observations |= {
                 "image_id": image.get("Id"),
                 "image_digests": image.get("RepoDigests") or [],
@@ -217,15 +217,17 @@ class DockerProvider:
         """Write a file in the container, owned by root; missing folders are made."""
         box = _docker(handle)
         target = _target(path)
+        by_command = box.by_command or _is_mounted(target)
         if isinstance(data, Path):
-            await self._files.put_file(box.sandbox_id, target, data, mode, by_command=box.by_command)
+            await self._files.put_file(box.sandbox_id, target, data, mode, by_command=by_command)
         else:
-            await self._files.put(box.sandbox_id, {target: data}, mode, by_command=box.by_command)
+            await self._files.put(box.sandbox_id, {target: data}, mode, by_command=by_command)
 
     async def download(self, handle: SandboxHandle, path: str, *, max_bytes: int = MAX_DOWNLOAD_BYTES) -> bytes:
         """Read a regular file of the container."""
         box = _docker(handle)
-        return await self._files.get(box.sandbox_id, _target(path), max_bytes, by_command=box.by_command)
+        target = _target(path)
+        return await self._files.get(box.sandbox_id, target, max_bytes, by_command=box.by_command or _is_mounted(target))
 
     async def status(self, handle: SandboxHandle) -> SandboxStatus:
         """What the engine says about the container; UNKNOWN if the engine does not answer."""
@@ -337,6 +339,11 @@ def _target(path: str) -> str:
     if not PurePosixPath(path).is_absolute() or "\0" in path or path.endswith("/"):
         raise SandboxSpecError(f"{path!r} must be an absolute path of a file in the sandbox")
     return path
+
+
+def _is_mounted(path: str) -> bool:
+    """Whether `path` is on a file system that every container mounts over its root, and that the engine's archives do not see."""
+    return PurePosixPath(path).parts[1:2] in (("proc",), ("sys",), ("dev",))
 
 
 def _shell_argv(shell: str, command: str, stdin: bytes | None) -> tuple[list[str], bytes | None]:

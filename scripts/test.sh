@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# Checks everything: lint, types, layers, and all tests. Arguments go to pytest.
+#
+#   scripts/test.sh [PYTEST ARGUMENT...]
+#
+# Tests that need a Docker engine are skipped with a reason where none answers; with GYM_TEST_STRICT=1 they fail.
+#
+#   GYM_TEST_WORKERS   how many test processes run at once (default 2)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/environment.sh
+sync_environment
+
+# Every check runs, so that one round shows all that is wrong; pytest's summary comes last.
+failed=()
+check() {
+  echo "== $*"
+  "$@" || failed+=("$*")
+}
+check ruff check
+check pyright
+check lint-imports
+[ ${#failed[@]} = 0 ] || echo "== FAILED, the tests run all the same: ${failed[*]}"
+
+echo "== pytest"
+status=0
+pytest -n "${GYM_TEST_WORKERS:-2}" "$@" || status=$?
+[ ${#failed[@]} = 0 ] || exit 1
+exit "$status"
