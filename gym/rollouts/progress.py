@@ -4,9 +4,9 @@ Reads the ledger and changes nothing. Always on stderr: stdout is for data.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from gym.protocol.rollouts import Outcome
@@ -19,11 +19,11 @@ LIVE_SECONDS = 0.25
 PLAIN_SECONDS = 5.0
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def shown(ledger: Ledger, stream: TextIO) -> AsyncGenerator[None]:
     """Show the ledger on `stream` for as long as the context lasts."""
     started = time.monotonic()
-    if not stream.isatty():
+    if stream.closed or not stream.isatty():
         async with _every(PLAIN_SECONDS, lambda: print(line(ledger, time.monotonic() - started), file=stream, flush=True)):
             yield
         return
@@ -31,12 +31,19 @@ async def shown(ledger: Ledger, stream: TextIO) -> AsyncGenerator[None]:
     from rich.live import Live
 
     console = Console(file=stream)
-    with Live(console=console, auto_refresh=False, transient=True) as live:
+    live = Live(console=console, auto_refresh=False, transient=True)
+    unreadable = contextlib.suppress(OSError, ValueError)  # a terminal that is gone must not end the run
+    with unreadable:
+        live.start()
+    try:
         async with _every(LIVE_SECONDS, lambda: live.update(_view(ledger, time.monotonic() - started), refresh=True)):
             yield
+    finally:
+        with unreadable:
+            live.stop()
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def _every(seconds: float, show: Callable[[], None]) -> AsyncGenerator[None]:
     async def repeat() -> None:
         while True:
@@ -101,12 +108,13 @@ def _view(ledger: Ledger, seconds: float) -> "Group":
     left = eta(ledger, seconds)
     table = Table.grid(padding=(0, 2))
     table.add_row(
+        ProgressBar(total=max(ledger.expected, 1), completed=ledger.done, width=12),
         f"[bold]{ledger.done}[/]/{ledger.expected} done",
         f"{ledger.running} running" + (f" ({ledger.waiting} waiting)" if ledger.waiting else ""),
         f"mean reward {ledger.mean_reward:.3f}" if ledger.mean_reward is not None else "",
         f"{duration(seconds)} gone" + (f", about {duration(left)} left" if left is not None else ""),
     )
-    rows: list[RenderableType] = [ProgressBar(total=max(ledger.expected, 1), completed=ledger.done), table]
+    rows: list[RenderableType] = [table]
     ended = ", ".join(f"{ledger.count(outcome)} {outcome}" for outcome in Outcome if outcome is not Outcome.OWED and ledger.count(outcome))
     if ended:
         rows.append(Text(ended))

@@ -49,9 +49,8 @@ class Targets:
             return environment
         if not bound:
             agents = [route.agent for route in self.environments.values() if route.agent]
-            raise UserError(
-                f"--agent {agent}: no environment server runs this agent — {did_you_mean(agent, agents, '' if agents else 'none of them names one')}"
-            )
+            hint = did_you_mean(agent, agents) or "none of them names one"
+            raise UserError(f"--agent {agent}: no environment server runs this agent — {hint}")
         if len(bound) > 1:
             raise UserError(f"--agent {agent}: more than one environment server runs it ({listed(bound)}): choose with --env")
         return bound[0]

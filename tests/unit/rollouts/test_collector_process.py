@@ -1,0 +1,122 @@
+"""The collector as a process: signals, a full disk, a kill."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+_PROGRAM = """
+import asyncio, resource, sys
+from pathlib import Path
+import orjson
+from gym.config.plan import Route
+from gym.rollouts.collect import collect
+from gym.rollouts.options import CollectOptions
+from gym.rollouts.targets import Targets
+
+class FakeDispatcher:
+    async def run(self, environment, body):
+        request = orjson.loads(body)
+        index = int(request["episode_id"]["rollout_id"].partition("-")[0])
+        await asyncio.sleep(60 if index >= int(sys.argv[2]) else 0.002)
+        result = {"responses_create_params": {"input": "q"}, "response": {"output": ["x" * 1000]}, "reward": 1.0}
+        return 200, orjson.dumps({"episode_id": request["episode_id"], "task_id": request["task"]["task_id"], "result": result})
+
+folder = Path(sys.argv[1])
+if int(sys.argv[3]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
+options = CollectOptions(input=folder / "rows.jsonl", output=folder / "out.jsonl", concurrency=8, overwrite=True)
+summary = asyncio.run(collect(options, Targets({}, {"env": Route("env")}), FakeDispatcher(), run_id="run", config_digest="d"))
+print(summary.problem or "", file=sys.stderr)
+sys.exit(summary.exit_code)
+"""
+
+
+def _start(folder: Path, *, rows: int, stuck_from: int, file_limit: int = 0) -> "subprocess.Popen[str]":
+    (folder / "rows.jsonl").write_bytes(b"".join(b'{"instance_id":"t%d"}\n' % index for index in range(rows)))
+    arguments = [sys.executable, "-c", _PROGRAM, str(folder), str(stuck_from), str(file_limit)]
+    return subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+
+
+def _wait_for_lines(path: Path, number: int) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists() or path.read_bytes().count(b"\n") < number:
+        assert time.monotonic() < deadline, f"{path} did not get {number} lines"
+        time.sleep(0.01)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    content = path.read_bytes()
+    assert not content or content.endswith(b"\n")
+    return [orjson.loads(line) for line in content.splitlines()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+    process = _start(tmp_path, rows=40, stuck_from=20)
+    _wait_for_lines(tmp_path / "out.jsonl", 20)
+    _wait_for_lines(tmp_path / "out_attempts.jsonl", 28)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    coverage = orjson.loads((tmp_path / "out_coverage.json").read_bytes())
+    assert (coverage["measured"], coverage["owed"], coverage["expected"], coverage["interrupted"]) == (20, 20, 40, True)
+    assert len(_lines(tmp_path / "out.jsonl")) == 20
+    assert len(orjson.loads((tmp_path / "out_manifest.json").read_bytes())["next_attempt"]) == 28
+    assert orjson.loads((tmp_path / "out_aggregate_metrics.json").read_bytes())["overall"]["measured"] == 20
+    assert not (tmp_path / "out_attempts.jsonl").exists()
+
+
+def test_a_kill_leaves_whole_rows_and_the_attempts_that_were_out(tmp_path: Path) -> None:
+    process = _start(tmp_path, rows=40, stuck_from=20)
+    _wait_for_lines(tmp_path / "out.jsonl", 20)
+    _wait_for_lines(tmp_path / "out_attempts.jsonl", 28)
+    process.kill()
+    process.communicate(timeout=20)
+    written = {row["_ng_rollout_id"] for row in _lines(tmp_path / "out.jsonl")}
+    reserved = {row["rollout_id"] for row in _lines(tmp_path / "out_attempts.jsonl")}
+    assert len(written) == 20
+    assert written < reserved
+    # The lock went with the process: a new run can begin.
+    again = _start(tmp_path, rows=20, stuck_from=20)
+    again.communicate(timeout=20)
+    assert again.returncode == 0
+    assert len(_lines(tmp_path / "out.jsonl")) == 20
+
+
+def test_a_full_disk_ends_the_run_and_cuts_no_row(tmp_path: Path) -> None:
+    process = _start(tmp_path, rows=60, stuck_from=60, file_limit=20_000)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "out.jsonl cannot be written: File too large" in errors
+    assert "Traceback" not in errors
+    written = _lines(tmp_path / "out.jsonl")
+    assert 5 < len(written) < 20
+    coverage = orjson.loads((tmp_path / "out_coverage.json").read_bytes())
+    assert coverage["measured"] == len(written)
+    assert coverage["expected"] == coverage["measured"] + coverage["owed"] == 60
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_disk_without_room(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        process = _start(disk, rows=100, stuck_from=100)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 1
+        assert "No space left on device" in errors
+        assert "Traceback" not in errors
+        assert _lines(disk / "out.jsonl")
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
