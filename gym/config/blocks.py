@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from gym.config.errors import Problem, closest, did_you_mean, shown
+from gym.config.masking import shown_under
 from gym.config.plan import Origin
 from gym.config.schema import KINDS, Kind, Settings
 from gym.config.tree import Block, KeyPath, Leaf, Node, is_null
@@ -44,6 +45,8 @@ class Blocks:
     providers: dict[str, Block] = field(default_factory=dict[str, Block])
     others: dict[str, Node] = field(default_factory=dict[str, Node])
     """Keys that exist for others to refer to."""
+    faulty: set[str] = field(default_factory=set[str])
+    """Keys that were meant to be instances, and are reported: references to them are right."""
     problems: list[Problem] = field(default_factory=list[Problem])
 
 
@@ -55,31 +58,33 @@ def sort_blocks(root: Block, *, templates: Collection[str], used: Collection[str
             if not node.history and key not in used:
                 known = [name for name in root.entries if name != key and not is_null(root.entries[name])]
                 hint = did_you_mean(key, known, otherwise="remove the key")
-                out.problems.append(
-                    Problem(
-                        "removes-nothing", key, "null removes an instance, but there is none of this name", hint, node.origin, "warning"
-                    )
-                )
+                message = "null removes an instance, but there is none of this name"
+                out.problems.append(Problem("removes-nothing", key, message, hint, node.origin, "warning"))
             continue
         if key in templates:
             continue
         if key in Settings.model_fields:
             out.settings[key] = node
         elif isinstance(node, Block) and any(kind in node.entries for kind in KINDS):
+            before = len(out.instances)
             _instance(key, node, out)
-        elif (isinstance(node, Block) and _provider(key, node, out)) or (isinstance(node, Block) and _misspelt_kind(key, node, out)):
-            continue
+            if len(out.instances) == before:
+                out.faulty.add(key)
+        elif isinstance(node, Block) and _misspelt_kind(key, node, out):
+            out.faulty.add(key)
+        elif isinstance(node, Block) and _provider(key, node, out):
+            pass
         elif key in used:
             out.others[key] = node
         else:
             hint = did_you_mean(key, Settings.model_fields, otherwise="remove it; an instance is <name>: {<kind>: {<implementation>: {…}}}")
-            message = f"is not a setting, an instance or a sandbox provider, and nothing refers to it{_value(node)}"
+            message = f"is not a setting, an instance or a sandbox provider, and nothing refers to it{_value(key, node)}"
             out.problems.append(Problem("unknown-key", key, message, hint, node.origin))
     return out
 
 
-def _value(node: Node) -> str:
-    return f" ({shown(node.value)})" if isinstance(node, Leaf) else ""
+def _value(key: str, node: Node) -> str:
+    return f" ({shown_under(key, node.value)})" if isinstance(node, Leaf) else ""
 
 
 def _instance(name: str, node: Block, out: Blocks) -> None:
@@ -93,9 +98,8 @@ def _instance(name: str, node: Block, out: Blocks) -> None:
     for key, child in node.entries.items():
         if key not in KINDS:
             hint = did_you_mean(key, KINDS, otherwise="move it into the implementation's block")
-            report(
-                "unknown-key", f"{name}.{key}", f"stands beside the kind, where only a kind can stand{_value(child)}", hint, child.origin
-            )
+            message = f"stands beside the kind, where only a kind can stand{_value(key, child)}"
+            report("unknown-key", f"{name}.{key}", message, hint, child.origin)
     if len(kinds) != 1:
         what = f"has two kinds ({', '.join(kinds)})" if kinds else "has no kind that is not null"
         report(
@@ -110,7 +114,7 @@ def _instance(name: str, node: Block, out: Blocks) -> None:
     body = node.entries[kind]
     if not isinstance(body, Block):
         hint = f"write {kind}: {{<implementation>: {{…}}}}"
-        report("almost-instance", f"{name}.{kind}", f"should be a mapping with one implementation{_value(body)}", hint, body.origin)
+        report("almost-instance", f"{name}.{kind}", f"should be a mapping with one implementation{_value(kind, body)}", hint, body.origin)
         return
     implementations = [key for key, child in body.entries.items() if not is_null(child)]
     if not implementations and len(body.entries) == 1:
@@ -130,7 +134,9 @@ def _instance(name: str, node: Block, out: Blocks) -> None:
         block = Block({}, block.origin)
     if not isinstance(block, Block):
         hint = f"write {implementation}: {{…}}"
-        report("almost-instance", f"{name}.{kind}.{implementation}", f"should be a mapping{_value(block)}", hint, block.origin)
+        report(
+            "almost-instance", f"{name}.{kind}.{implementation}", f"should be a mapping{_value(implementation, block)}", hint, block.origin
+        )
         return
     if not _NAME.fullmatch(implementation):
         message = f"an implementation cannot have this name ({shown(implementation)})"

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gym.config.errors import shown
+
 MASK = "****"
 PLACEHOLDERS = frozenset({"", "empty", "dummy", "x", "xxx", "none", "null", "placeholder", "changeme", "not-needed", "unused", "-", "???"})
 """Lower-case values that servers without authentication are given; they are no secrets."""
@@ -28,6 +30,11 @@ def is_secret_key(key: str) -> bool:
 def is_placeholder(value: str) -> bool:
     """Whether a value stands where a secret would, without being one."""
     return value.strip().lower() in PLACEHOLDERS
+
+
+def shown_under(key: str, value: object) -> str:
+    """A value as it may stand in a message about that key."""
+    return MASK if is_secret_key(key) and not (isinstance(value, str) and is_placeholder(value)) else shown(value)
 
 
 def masked(resolved: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from gym.config.errors import Problem, closest, shown
+from gym.config.masking import MASK, is_placeholder, is_secret_key, shown_under
 from gym.config.plan import Origin
 from gym.config.tree import (
     Block,
@@ -51,6 +52,12 @@ class Override:
     key: str
     value: object = None
     has_value: bool = True
+
+    @property
+    def display(self) -> str:
+        """The override as it may stand in a message."""
+        key, equal, value = self.text.partition("=")
+        return key + equal + (MASK if is_secret_key(self.key.rpartition(".")[2]) and not is_placeholder(value) else value)
 
     @property
     def is_container(self) -> bool:
@@ -141,14 +148,13 @@ def _apply(root: Block, override: Override, known_keys: Collection[str]) -> Bloc
     if override.action == "delete":
         return _delete(root, override, existing)
     if override.action == "change" and existing is None and path[0] not in known_keys:
-        hint = _nearest(root, path, override) or f"to add a new key write +{override.text}"
-        return Problem(
-            "override-unknown-key", override.key, f"there is no such key to override ({shown(override.text)})", hint, COMMAND_LINE
-        )
+        hint = _nearest(root, path, override) or f"to add a new key write +{override.display}"
+        return Problem("override-unknown-key", override.key, f"there is no such key to override ({override.display})", hint, COMMAND_LINE)
     may_add = existing is None or is_null(existing) or is_missing(existing) or override.is_container
     if override.action == "add" and isinstance(existing, Leaf) and not may_add:
-        hint = f"write {override.text[1:]} to change it, or +{override.text} to set it either way"
-        return Problem("override-exists", override.key, f"the key is set already ({shown(existing.value)})", hint, COMMAND_LINE)
+        hint = f"write {override.display[1:]} to change it, or +{override.display} to set it either way"
+        message = f"the key is set already ({shown_under(str(path[-1]), existing.value)})"
+        return Problem("override-exists", override.key, message, hint, COMMAND_LINE)
     node = from_plain(override.value, COMMAND_LINE)
     own = at(root, path)
     if isinstance(own, Items) and isinstance(node, Block):
@@ -164,7 +170,7 @@ def _delete(root: Block, override: Override, existing: Node | None) -> Block | P
         hint = _nearest(root, path, override) or "drop the override"
         return Problem("override-unknown-key", override.key, "there is no such key to delete", hint, COMMAND_LINE)
     if override.has_value and override.value is not None and plain(existing) != override.value:
-        message = f"not deleted: the value is {shown(plain(existing))} and not {shown(override.value)}"
+        message = f"not deleted: the value is {shown_under(str(path[-1]), plain(existing))}, another one"
         return Problem("override-delete", override.key, message, f"write ~{override.key} to delete it whatever its value", COMMAND_LINE)
     parent = at(root, path[:-1])
     if isinstance(parent, Items):
@@ -214,6 +220,6 @@ def _nearest(root: Block, path: KeyPath, override: Override) -> str:
         if near is None:
             return ""
         better = ".".join(str(part) for part in (*path[: end - 1], near, *path[end:]))
-        plus = f"; to add a new key write +{override.text}" if override.action == "change" else ""
+        plus = f"; to add a new key write +{override.display}" if override.action == "change" else ""
         return f"did you mean '{better}'?{plus}"
     return ""

@@ -35,11 +35,11 @@ def make_plan(
     problems: list[Problem] = []
     instances = [replace(instance, block=_resolved(instance, resolved)) for instance in blocks.instances]
     settings = _settings(blocks, resolved, broken, cwd, problems)
-    references = find_references(instances, templates)
+    references = find_references(instances, templates, blocks.faulty)
     problems += references.problems
     made: dict[str, Instance] = {}
     datasets: list[tuple[DatasetBinding, str, Origin]] = []
-    complete = True
+    complete = not blocks.faulty
     for instance in instances:
         built = _instance(instance, references, broken, roots, cwd, problems)
         if built is None:

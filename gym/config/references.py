@@ -5,7 +5,7 @@ agent and model, which pairings are allowed, and where each taskset goes. Works 
 reports against the tree for positions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from gym.config.blocks import InstanceBlock
@@ -42,15 +42,16 @@ class References:
     """Full paths of references that were reported here."""
 
 
-def find_references(instances: list[InstanceBlock], templates: Mapping[str, str]) -> References:
-    """Finds and checks every reference; `templates` are names that would exist, if nothing inherited from them."""
+def find_references(instances: list[InstanceBlock], templates: Mapping[str, str], faulty: Collection[str] = ()) -> References:
+    """Finds and checks every reference; `templates` are names that would exist, if nothing inherited from them;
+    `faulty` are instances that were reported already: what refers to them is not reported beside."""
     out = References()
     kinds = {instance.name: instance.kind for instance in instances}
     for instance in instances:
         found: list[Reference] = []
         for path, node in walk(instance.block):
             reference = _reference(instance.path, path, node, out)
-            if reference is None:
+            if reference is None or reference.ref.name in faulty:
                 continue
             full = (*instance.path, *path)
             problem = _check(reference, full, kinds, templates, instance)

@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from gym.config.errors import Problem, closest, listed, shown
+from gym.config.errors import Problem, closest, listed
+from gym.config.masking import shown_under
 from gym.config.tree import Block, KeyPath, Node, at, dotted, plain
 
 M = TypeVar("M", bound=BaseModel)
@@ -32,6 +33,7 @@ _WANTED = {
     "mapping_type": "a mapping",
     "path_type": "a path",
 }
+_SHALLOW = {*_WANTED, "literal_error", "none_required"}
 
 
 def validate(
@@ -41,11 +43,17 @@ def validate(
     try:
         return model.model_validate(plain(block)), []
     except ValidationError as error:
-        problems = [
-            problem
-            for finding in error.errors(include_url=False)
-            if (problem := _problem(model, path, block, cast("dict[str, Any]", finding), broken, rule)) is not None
-        ]
+        findings = [cast("dict[str, Any]", finding) for finding in error.errors(include_url=False)]
+        places = {_location(block, finding["loc"]) for finding in findings}
+        problems: list[Problem] = []
+        for finding in findings:
+            here = _location(block, finding["loc"])
+            is_shallow = any(place[: len(here)] == here and len(place) > len(here) for place in places)
+            if is_shallow and finding["type"] in _SHALLOW:
+                continue  # another branch of a union: the branch that was meant says more
+            problem = _problem(model, path, block, finding, broken, rule)
+            if problem is not None:
+                problems.append(problem)
         return None, list(dict.fromkeys(problems))
 
 
@@ -58,7 +66,8 @@ def _problem(
         return None
     node = _deepest(block, location)
     kind, context = str(finding["type"]), cast("dict[str, Any]", finding.get("ctx") or {})
-    value = shown(finding.get("input"))
+    key = next((part for part in reversed(here) if isinstance(part, str)), "")
+    value = shown_under(key, finding.get("input"))
     if kind == "extra_forbidden":
         known = _fields(model, location[:-1])
         near = closest(str(location[-1]), known)

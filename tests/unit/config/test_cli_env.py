@@ -1,0 +1,141 @@
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from gym.cli import main as cli
+
+
+@pytest.fixture
+def gym(project, monkeypatch, capsys):
+    """Runs a command in the project; gives (exit code, stdout, stderr)."""
+    monkeypatch.chdir(project.root)
+    monkeypatch.delenv("GYM_EXTRA_ROOTS", raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = cli.run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run
+
+
+def test_a_valid_config(gym):
+    assert gym("env", "validate", "--config", "base.yaml") == (0, "Config is valid\n", "")
+
+
+def test_problems_go_to_stderr_with_exit_1(gym, project):
+    project.write("bad.yaml", "config_paths: [base.yaml]\nnonsense: 1\nmore: 2\n")
+    code, out, err = gym("env", "validate", "--config", "bad.yaml")
+    assert (code, out) == (1, "")
+    assert err.splitlines()[0].startswith("bad.yaml:2:1: error[unknown-key]: nonsense: ")
+    assert err.splitlines()[-1] == "2 errors, 0 warnings"
+
+
+def test_json(gym, project):
+    project.write("bad.yaml", "nonsense: 1\n")
+    code, out, err = gym("env", "validate", "-c", "bad.yaml", "--format", "json")
+    (problem,) = json.loads(out)["problems"]
+    assert (code, err, json.loads(out)["valid"]) == (1, "", False)
+    assert (problem["file"], problem["line"], problem["column"], problem["rule"]) == ("bad.yaml", 1, 1, "unknown-key")
+    assert json.loads(gym("env", "validate", "-c", "base.yaml", "--format", "json")[1]) == {"valid": True, "problems": []}
+
+
+def test_strict_fails_on_warnings(gym):
+    assert gym("env", "validate", "-c", "base.yaml", "+nobody=null")[0] == 0
+    assert gym("env", "validate", "-c", "base.yaml", "+nobody=null", "--strict")[0] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--confg", "base.yaml"),
+        ("base.yaml",),
+        ("-c", "base.yaml", "--format", "xml"),
+        ("-c",),
+        ("-c", "base.yaml", "word"),
+        ("-c", "base.yaml", "-x"),
+    ],
+)
+def test_wrong_usage_is_exit_2(gym, arguments):
+    code, out, err = gym("env", "validate", *arguments)
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+
+
+def test_every_sign_of_an_override_gets_through(gym):
+    box = "box.resources_servers.box"
+    overrides = (f"~{box}.timeout_seconds", f"+{box}.domain=d", f"++{box}.limits.cpu=2", "turn=null", "policy_model_name=m-1")
+    code, out, _ = gym("env", "resolve", "--config", "base.yaml", *overrides)
+    data = yaml.safe_load(out)
+    assert code == 0
+    assert data["box"] == {"resources_servers": {"box": {"domain": "d", "limits": {"cpu": 2}}}}
+    assert "turn" not in data
+    assert data["policy_model_name"] == "m-1"
+
+
+def test_resolve_masks_secrets_also_where_they_were_interpolated(gym, project):
+    project.write("env.yaml", "policy_api_key: sk-123456\n")
+    project.write("a.yaml", "config_paths: [base.yaml]\npolicy_base_url: 'http://h/?k=${policy_api_key}'\n")
+    code, out, err = gym("env", "resolve", "-c", "a.yaml")
+    assert (code, err) == (0, "")
+    assert "sk-123456" not in out
+    assert yaml.safe_load(out)["policy_base_url"] == "http://h/?k=****"
+
+
+def test_resolve_prints_what_it_can_of_a_broken_config(gym, project):
+    project.write("bad.yaml", "config_paths: [base.yaml]\nnonsense: 1\n")
+    code, out, err = gym("env", "resolve", "-c", "bad.yaml")
+    assert code == 1
+    assert yaml.safe_load(out)["nonsense"] == 1
+    assert "unknown-key" in err
+
+
+def test_explain(gym, project):
+    project.write("a.yaml", "config_paths: [base.yaml]\nbox: {resources_servers: {box: {timeout_seconds: 5}}}\n")
+    key = "box.resources_servers.box.timeout_seconds"
+    code, out, _ = gym("env", "explain", key, "-c", "a.yaml", f"{key}=6")
+    assert code == 0
+    assert out.splitlines() == [f"{key}: 6", "  set at command line", "  over   a.yaml:2:33", "  over   base.yaml:5:7"]
+    code, out, err = gym("env", "explain", "box.resources_server", "-c", "a.yaml")
+    assert (code, out) == (1, "")
+    assert "did you mean 'resources_servers'?" in err
+
+
+def test_an_unknown_model_type_is_a_message(gym):
+    code, _, err = gym("env", "validate", "-c", "base.yaml", "--model-type", "ehco")
+    assert code == 1
+    assert "did you mean 'echo'?" in err
+
+
+def test_version_and_help(gym):
+    code, out, _ = gym("--version")
+    assert (code, out.startswith("gym ")) == (0, True)
+    assert "validate" in gym("env", "--help")[1]
+
+
+def test_an_interrupt_is_130_without_a_traceback(gym, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gym.cli.env.check_usage", interrupted)
+    code, _, err = gym("env", "validate", "-c", "base.yaml")
+    assert code == 130
+    assert "Traceback" not in err
+
+
+HEAVY = {"pydantic", "yaml", "omegaconf", "hydra", "aiohttp", "starlette", "uvicorn", "rich", "asyncio"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"), [(["--help"], set()), (["env", "validate", "-c", "base.yaml", "policy_model_name=m"], {"pydantic", "yaml"})]
+)
+def test_a_command_imports_no_more_than_it_needs(project, arguments, allowed):
+    code = f"import sys; from gym.cli.main import run; code = run({arguments!r}); print(code, *sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=project.root, capture_output=True, text=True, timeout=60, check=True)
+    exit_code, *modules = done.stderr.split()
+    assert exit_code == "0"
+    assert {name.partition(".")[0] for name in modules} & HEAVY == allowed
