@@ -87,9 +87,12 @@ def run(
         def cancel(*_: object) -> None:
             loop.call_soon_threadsafe(main.cancel)
 
-        signal.signal(signal.SIGTERM, cancel)
-        async with _servers(plan, no_serve, run_id) as servers:
-            return await servers.collect(request, as_json)
+        before = signal.signal(signal.SIGTERM, cancel)
+        try:
+            async with _servers(plan, no_serve, run_id) as servers:
+                return await servers.collect(request, as_json)
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

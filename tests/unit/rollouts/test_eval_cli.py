@@ -1,0 +1,139 @@
+"""`gym eval run`: from options to exit codes, with the shipped example served in this process."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from gym.cli.eval import app
+from gym.config.errors import UserError
+
+_CONFIG = "resources_servers/example_session_state_mgmt/configs/example_session_state_mgmt.yaml"
+_ROWS = Path(__file__).parents[3] / "resources_servers/example_session_state_mgmt/data/example.jsonl"
+_EXAMPLE = ["run", "--config", _CONFIG, "--model-type", "scripted_model"]
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYM_STATE_DIR", str(tmp_path / "state"))
+
+
+def _run(arguments: list[str]) -> Any:
+    return CliRunner().invoke(app, arguments)
+
+
+def _records(stdout: str) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in stdout.splitlines()]
+
+
+def test_the_example_is_measured(tmp_path: Path) -> None:
+    output = tmp_path / "results" / "out.jsonl"
+    ended = _run([*_EXAMPLE, "--output", str(output), "--num-repeats", "2", "--limit", "2", "--json"])
+    assert ended.exit_code == 0, ended.output
+    launch, done = _records(ended.stdout)
+    assert (launch["event"], launch["expected"]) == ("launch", 4)
+    assert (done["event"], done["coverage"]["measured"], done["exit_code"]) == ("done", 4, 0)
+    assert "4 expected = 4 measured + 0 masked" in ended.stderr
+    assert "named by their position" in ended.stderr
+    assert len(output.read_bytes().splitlines()) == 4
+    again = _run([*_EXAMPLE, "--output", str(output)])
+    assert isinstance(again.exception, UserError)
+    assert "--overwrite" in str(again.exception)
+
+
+def test_a_bad_row_gives_76(tmp_path: Path) -> None:
+    example = _ROWS.read_bytes().splitlines(keepends=True)
+    rows = tmp_path / "rows.jsonl"
+    # the second row misses what the server's TaskData asks for
+    rows.write_bytes(example[0] + b'{"responses_create_params":{"input":"q"}}\n')
+    ended = _run([*_EXAMPLE, "--input", str(rows), "--output", str(tmp_path / "out.jsonl")])
+    assert ended.exit_code == 76, ended.output
+    assert ended.stdout == ""
+    assert f"{rows}:2: the task data does not fit the server's schema" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--input", "absent.jsonl"], "absent.jsonl does not exist"),
+        (["--dataset", "exampel"], "did you mean 'example'"),
+        (["--agent", "nobody"], "no environment server runs this agent"),
+        (["--env", "nowhere"], "no such environment server"),
+    ],
+)
+def test_mistakes_are_said_before_anything_starts(tmp_path: Path, options: list[str], says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gym.runtime.launch
+
+    @contextlib.asynccontextmanager
+    async def launch(*_: Any, **__: Any) -> AsyncIterator[None]:
+        pytest.fail("servers were started")
+        yield
+
+    monkeypatch.setattr(gym.runtime.launch, "launch", launch)
+    ended = _run([*_EXAMPLE, "--output", str(tmp_path / "out.jsonl"), *options])
+    assert isinstance(ended.exception, UserError)
+    assert says in str(ended.exception)
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--concurrency", "0"], ["--attempts", "0"], ["--limit", "-1"], ["--dataset", "a", "--input", "b"], ["--run", "x"], ["notanoverride"]],
+)
+def test_wrong_usage_is_2(tmp_path: Path, options: list[str]) -> None:
+    assert _run([*_EXAMPLE, "--output", str(tmp_path / "out.jsonl"), *options]).exit_code == 2
+
+
+def test_without_an_output_is_2() -> None:
+    assert _run(_EXAMPLE).exit_code == 2
+
+
+def test_no_serve_without_servers(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("{}\n")
+    ended = _run(["run", "--no-serve", "--input", str(rows), "--output", str(tmp_path / "out.jsonl")])
+    assert isinstance(ended.exception, UserError)
+    assert "no servers are running" in str(ended.exception)
+
+
+async def test_no_serve_uses_the_servers_that_are_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers in this process, over HTTP, and the command in a thread with a loop of its own would need signals: so by its parts."""
+    from gym.cli import eval as command
+    from gym.config import load
+    from gym.runtime.head import head_app
+    from gym.runtime.launch import launch
+    from gym.runtime.listen import answering, open_socket, url_of
+
+    plan = load([Path(_CONFIG)], ["+head_server.port=0"], model_type="scripted_model").plan
+    token = tmp_path / "token"
+    async with launch(plan, "process") as running:
+        head = open_socket("127.0.0.1", 0, "the head server")
+        async with answering(head_app(running), head):
+            token.write_text(running.credentials.token or "")
+            monkeypatch.setenv("GYM_HEAD_URL", url_of(head))
+            monkeypatch.setenv("GYM_TOKEN_FILE", str(token))
+            request = command._Request(tmp_path / "out.jsonl", _ROWS, None, None, None, None, 4, 3, None, False)
+            async with command._servers(plan, True, None) as servers:
+                summary = await asyncio.wait_for(servers.collect(request, False), 60)
+            assert summary.exit_code == 0
+            assert summary.coverage.measured == 15
+            assert summary.run_id == running.run_id
+            other = load([Path(_CONFIG)], ["++policy_model.responses_api_models.scripted_model.description=x"], model_type="scripted_model")
+            with pytest.raises(UserError, match="another configuration of policy_model"):
+                async with command._servers(other.plan, True, None):
+                    pass
+
+
+def test_the_light_part_stays_light() -> None:
+    """`gym --help` imports this module: it must bring nothing heavy."""
+    heavy = ("aiohttp", "orjson", "pydantic", "starlette", "rich", "gym.rollouts.collect")
+    code = f"import sys, gym.cli.eval; print(*[m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == ""
