@@ -66,9 +66,7 @@ def sort_blocks(root: Block, *, templates: Collection[str], used: Collection[str
         if key in Settings.model_fields:
             out.settings[key] = node
         elif isinstance(node, Block) and any(kind in node.entries for kind in KINDS):
-            before = len(out.instances)
-            _instance(key, node, out)
-            if len(out.instances) == before:
+            if not _instance(key, node, out):
                 out.faulty.add(key)
         elif isinstance(node, Block) and _misspelt_kind(key, node, out):
             out.faulty.add(key)
@@ -87,62 +85,68 @@ def _value(key: str, node: Node) -> str:
     return f" ({shown_under(key, node.value)})" if isinstance(node, Leaf) else ""
 
 
-def _instance(name: str, node: Block, out: Blocks) -> None:
+def _instance(name: str, node: Block, out: Blocks) -> bool:
+    """Adds the instance, or reports why it is none."""
+
     def report(rule: str, key: str, message: str, hint: str, origin: Origin) -> None:
         out.problems.append(Problem(rule, key, message, hint, origin))
 
     if not _NAME.fullmatch(name):
         report("bad-name", name, f"an instance cannot have this name ({shown(name)})", "use letters, digits, _ and -", node.origin)
-        return
-    kinds: list[Kind] = [kind for kind in KINDS if kind in node.entries and not is_null(node.entries[kind])]
+        return False
     for key, child in node.entries.items():
         if key not in KINDS:
             hint = did_you_mean(key, KINDS, otherwise="move it into the implementation's block")
             message = f"stands beside the kind, where only a kind can stand{_value(key, child)}"
             report("unknown-key", f"{name}.{key}", message, hint, child.origin)
-    if len(kinds) != 1:
-        what = f"has two kinds ({', '.join(kinds)})" if kinds else "has no kind that is not null"
-        report(
-            "two-kinds" if kinds else "almost-instance",
-            name,
-            what,
-            "give each instance one kind; write the other as an instance of its own",
-            node.origin,
-        )
-        return
+    kinds: list[Kind] = [kind for kind in KINDS if kind in node.entries and not is_null(node.entries[kind])]
+    if len(kinds) > 1:
+        hint = "give each instance one kind; write the other as an instance of its own"
+        report("two-kinds", name, f"has two kinds ({', '.join(kinds)})", hint, node.origin)
+        return False
+    if not kinds:
+        report("almost-instance", name, "has no kind that is not null", "to remove an instance, set its name to null", node.origin)
+        return False
     kind = kinds[0]
-    body = node.entries[kind]
+    found = _implementation(f"{name}.{kind}", kind, node.entries[kind], out)
+    if found is None:
+        return False
+    out.instances.append(InstanceBlock(name, kind, *found, node.origin))
+    return True
+
+
+def _implementation(where: str, kind: Kind, body: Node, out: Blocks) -> tuple[str, Block] | None:
+    """The one implementation below a kind and its block, or a report and None."""
+
+    def report(rule: str, key: str, message: str, hint: str, origin: Origin) -> None:
+        out.problems.append(Problem(rule, key, message, hint, origin))
+
     if not isinstance(body, Block):
-        hint = f"write {kind}: {{<implementation>: {{…}}}}"
-        report("almost-instance", f"{name}.{kind}", f"should be a mapping with one implementation{_value(kind, body)}", hint, body.origin)
-        return
-    implementations = [key for key, child in body.entries.items() if not is_null(child)]
-    if not implementations and len(body.entries) == 1:
-        implementations = list(body.entries)  # `simple_agent:` with nothing below it: all defaults
-    if len(implementations) != 1:
-        what = f"has two implementations ({', '.join(implementations)})" if implementations else "names no implementation"
-        hint = (
-            f"keep one; to replace an inherited one write _delete_key: {implementations[0]}"
-            if implementations
-            else "name the implementation's folder"
-        )
-        report("two-implementations" if implementations else "almost-instance", f"{name}.{kind}", what, hint, body.origin)
-        return
-    implementation = implementations[0]
-    block = body.entries[implementation]
+        message = f"should be a mapping with one implementation{_value(kind, body)}"
+        report("almost-instance", where, message, f"write {kind}: {{<implementation>: {{…}}}}", body.origin)
+        return None
+    names = [key for key, child in body.entries.items() if not is_null(child)]
+    if not names and len(body.entries) == 1:
+        names = list(body.entries)  # `simple_agent:` with nothing below it: all defaults
+    if len(names) > 1:
+        hint = f"keep one; to replace an inherited one write _delete_key: {names[0]}"
+        report("two-implementations", where, f"has two implementations ({', '.join(names)})", hint, body.origin)
+        return None
+    if not names:
+        report("almost-instance", where, "names no implementation", "name the implementation's folder", body.origin)
+        return None
+    name = names[0]
+    block = body.entries[name]
     if is_null(block):
         block = Block({}, block.origin)
     if not isinstance(block, Block):
-        hint = f"write {implementation}: {{…}}"
-        report(
-            "almost-instance", f"{name}.{kind}.{implementation}", f"should be a mapping{_value(implementation, block)}", hint, block.origin
-        )
-        return
-    if not _NAME.fullmatch(implementation):
-        message = f"an implementation cannot have this name ({shown(implementation)})"
-        report("bad-name", f"{name}.{kind}.{implementation}", message, f"name a folder below {kind}/", block.origin)
-        return
-    out.instances.append(InstanceBlock(name, kind, implementation, block, node.origin))
+        report("almost-instance", f"{where}.{name}", f"should be a mapping{_value(name, block)}", f"write {name}: {{…}}", block.origin)
+        return None
+    if not _NAME.fullmatch(name):
+        message = f"an implementation cannot have this name ({shown(name)})"
+        report("bad-name", f"{where}.{name}", message, f"name a folder below {kind}/", block.origin)
+        return None
+    return name, block
 
 
 def _provider(name: str, node: Block, out: Blocks) -> bool:

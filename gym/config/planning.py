@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from gym.config import checks
 from gym.config.blocks import Blocks, InstanceBlock
-from gym.config.errors import Problem
+from gym.config.errors import Problem, closest
 from gym.config.implementations import find
 from gym.config.plan import DatasetBinding, Instance, Origin, Plan
 from gym.config.references import References, check_pairings, environment_routes, find_references, route_tasksets
@@ -112,6 +112,7 @@ def _instance(
     problems += found
     if config is None:
         return None
+    problems += _doubtful_keys(instance, implementation.model, config)
     directory = implementation.directory
     if directory is not None and not remote:
         problems += _check_entrypoint(instance, directory, config)
@@ -130,6 +131,19 @@ def _instance(
         raw=cast("dict[str, Any]", plain(instance.block)),
         references={dotted(found.path): found.ref for found in references.of[instance.name]},
     )
+
+
+def _doubtful_keys(instance: InstanceBlock, model: type[ServerConfig], config: ServerConfig) -> list[Problem]:
+    """Keys of an implementation without a model of its own, which are nearly those that every server knows."""
+    problems: list[Problem] = []
+    for key in config.model_extra or {}:
+        near = closest(key, model.model_fields, cutoff=0.9)
+        node = instance.block.entries.get(key)
+        if near is not None and node is not None:
+            name = dotted((*instance.path, key))
+            message = f"is not a key that every server knows, and nearly one ({instance.implementation} has no config.py to tell)"
+            problems.append(Problem("unknown-key", name, message, f"did you mean '{near}'?", node.origin, "warning"))
+    return problems
 
 
 def _check_entrypoint(instance: InstanceBlock, directory: Path, config: ServerConfig) -> list[Problem]:

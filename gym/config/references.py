@@ -96,7 +96,8 @@ def _check(
         else:
             message = f"names {_a(ref.type)} '{ref.name}', which does not exist"
             same = [name for name, kind in kinds.items() if kind == ref.type and name != instance.name]
-            hint = did_you_mean(ref.name, same, otherwise=f"define it, or name one of: {', '.join(same)}" if same else "define it")
+            define = "add --model-type NAME, or a config that defines it" if ref.type == "responses_api_models" else "define it"
+            hint = did_you_mean(ref.name, same, otherwise=f"{define}, or name one of: {', '.join(same)}" if same else define)
         return Problem("unknown-reference", key, message, hint, reference.origin)
     if actual != ref.type:
         message = f"names '{ref.name}' as {_a(ref.type)}, but it is {_a(actual)}"

@@ -26,6 +26,7 @@ _FLOAT = re.compile(
 )
 _INT = re.compile(r"^(?:[-+]?0b[0-1_]+|[-+]?0[0-7_]+|[-+]?(?:0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+)$")
 _MERGE = f"{_TAG}merge"
+_MOST_VALUES = 50_000  # of one file with its aliases written out: far beyond any config, and still composed in seconds
 
 
 def _resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
@@ -54,24 +55,33 @@ class _Reader:
         self._path = shown_path
         self._problems = problems
         self._open: set[int] = set()
-        self._done: dict[int, Node] = {}
+        self._done: dict[int, tuple[Node, int]] = {}
+        self._size = 0
 
     def origin(self, mark: Any) -> Origin:
         return Origin(self._path, mark.line + 1, mark.column + 1)
 
     def read(self, node: Any, origin: Origin, key_path: str) -> Node:
+        self._size += 1
         if isinstance(node, yaml.ScalarNode):
             return Leaf(self._scalar(node, key_path), origin)
         identity = id(node)
         if identity in self._done:  # an alias: the same block again
-            return self._done[identity]
+            block, size = self._done[identity]
+            self._size += size
+            if self._size <= _MOST_VALUES:
+                return block
+            message = f"the aliases of this file come to more than {_MOST_VALUES:,} values"
+            self._report("yaml-syntax", node, "", message, "write fewer aliases of aliases")
+            return Leaf(None, origin)
         if identity in self._open:
             self._report("yaml-syntax", node, key_path, "an alias that contains itself", "write the block out")
             return Leaf(None, origin)
         self._open.add(identity)
+        before = self._size
         made = self._items(node, origin, key_path) if isinstance(node, yaml.SequenceNode) else self._block(node, origin, key_path)
         self._open.discard(identity)
-        self._done[identity] = made
+        self._done[identity] = made, self._size - before
         return made
 
     def _scalar(self, node: Any, key_path: str) -> Scalar:
@@ -134,7 +144,9 @@ class _Reader:
         return found
 
     def _report(self, rule: str, node: Any, key_path: str, message: str, hint: str) -> None:
-        self._problems.append(Problem(rule, key_path, message, hint, self.origin(node.start_mark)))
+        problem = Problem(rule, key_path, message, hint, self.origin(node.start_mark))
+        if problem not in self._problems:
+            self._problems.append(problem)
 
 
 def read_yaml(path: Path, shown_path: str) -> tuple[Block | None, list[Problem]]:

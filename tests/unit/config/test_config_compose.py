@@ -184,6 +184,11 @@ def test_keys_are_text_and_anchors_and_merge_keys_work(project):
     assert project.compose(text).resolved["v"] == {"1": "a", "on": "b", "d": {"p": 1, "q": 2}, "e": {"p": 1, "q": 3}}
 
 
+def test_aliases_of_aliases_do_not_explode(project):
+    text = "a0: &a0 [x, x]\n" + "".join(f"a{index}: &a{index} [*a{index - 1}, *a{index - 1}]\n" for index in range(1, 40))
+    assert {problem.rule for problem in project.compose(text).problems} >= {"yaml-syntax"}
+
+
 def test_thousands_of_keys_compose_quickly(project):
     names = [f"k{random.Random(index).randrange(10**9)}" for index in range(3000)]
     text = "use: ${data}\ndata:\n" + "".join(f"  {name}: {{a: 1}}\n" for name in dict.fromkeys(names))

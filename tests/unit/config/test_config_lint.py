@@ -176,6 +176,16 @@ def test_a_secret_is_not_repeated_in_the_message(project):
     assert all("sk-very" not in str(found) for found in project.check("policy_api_key: [sk-very-secret]").problems)
 
 
+def test_a_near_miss_in_a_block_without_a_model_is_doubtful(project):
+    (problem,) = project.check("p: {responses_api_agents: {plain: {resource_server: x, anything: 1}}}").problems
+    assert (problem.severity, problem.hint) == ("warning", "did you mean 'resources_server'?")
+
+
+def test_a_missing_policy_model_names_the_option(project):
+    (problem,) = project.check("policy_model: null").problems
+    assert "--model-type" in problem.hint
+
+
 BROKEN = ["import nonexistent_module_x", "class Config: pass", "x = (", "raise RuntimeError('a\\nb')", ""]
 
 
