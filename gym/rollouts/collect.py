@@ -231,7 +231,9 @@ class _Run:
         self._failures.write(self._records.failure(job.episode, failure))
         ledger.settle(job.rollout, Outcome.FAILED, kind=failure.kind or failure.failure_class)
         if failure.refused:
-            raise CredentialsRefused(f"credentials were refused (HTTP {failure.http_status}), the run is stopped: {failure.message}")
+            status = f" (HTTP {failure.http_status})" if failure.http_status is not None else ""
+            reason = " ".join(failure.message.split())
+            raise CredentialsRefused(f"credentials were refused{status}, the run is stopped: {reason}")
         if again:
             tries = ledger.tries(job.rollout)
             self._feed.retry(job, tries, backoff(tries))

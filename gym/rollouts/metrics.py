@@ -13,6 +13,7 @@ over the tasks with at least k measured rollouts; a rollout passes with a reward
 import math
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +61,26 @@ class Table:
     def summary(self, taskset: str | None = None) -> dict[str, Any]:
         """The metrics of one taskset, or of all; null where there is nothing to say them of."""
         code = None if taskset is None else self._tasksets[taskset]
-        tasks = [slot for slot, number in enumerate(self._number) if number and (code is None or self._set[slot] == code)]
-        measured = sum(self._number[slot] for slot in tasks)
-        mean = math.fsum(self._sum[slot] for slot in tasks) / measured if measured else None
-        repeats = max((self._number[slot] for slot in tasks), default=0)
+        tasks = sum(1 for _ in self._tasks(code))
+        measured = sum(number for number, _, _ in self._tasks(code))
+        mean = math.fsum(total for _, _, total in self._tasks(code)) / measured if measured else None
+        repeats = max((number for number, _, _ in self._tasks(code)), default=0)
         return {
-            "tasks": len(tasks),
+            "tasks": tasks,
             "measured": measured,
             "masked": self._masked[code] if code is not None else self._masked.total(),
             "unscored": self._unscored[code] if code is not None else self._unscored.total(),
             "mean_reward": mean,
-            "standard_error": self._standard_error(tasks, mean, measured) if mean is not None and len(tasks) > 1 else None,
+            "standard_error": self._standard_error(code, tasks, mean, measured) if mean is not None and tasks > 1 else None,
             "max_repeats": repeats,
-            "pass_at_k": {str(k): value for k in _some_k(repeats) if (value := self._pass_at(tasks, k)) is not None},
+            "pass_at_k": {str(k): value for k in _some_k(repeats) if (value := self._pass_at(code, k)) is not None},
         }
+
+    def _tasks(self, code: int | None) -> Iterator[tuple[int, int, float]]:
+        """Rollouts, passed rollouts and reward sum of each task of a taskset, or of all."""
+        for number, passed, total, taskset in zip(self._number, self._passed, self._sum, self._set, strict=True):
+            if number and (code is None or taskset == code):
+                yield number, passed, total
 
     def _slot(self, index: int) -> int:
         slot = index if index < self._dense else self._sparse.setdefault(index, self._dense + len(self._sparse))
@@ -84,17 +91,17 @@ class Table:
             self._sum.frombytes(bytes(self._sum.itemsize * missing))
         return slot
 
-    def _standard_error(self, tasks: list[int], mean: float, measured: int) -> float:
-        squares = math.fsum((self._sum[slot] - self._number[slot] * mean) ** 2 for slot in tasks)
-        return math.sqrt(len(tasks) / (len(tasks) - 1) * squares) / measured
+    def _standard_error(self, code: int | None, tasks: int, mean: float, measured: int) -> float:
+        squares = math.fsum((total - number * mean) ** 2 for number, _, total in self._tasks(code))
+        return math.sqrt(tasks / (tasks - 1) * squares) / measured
 
-    def _pass_at(self, tasks: list[int], k: int) -> dict[str, Any] | None:
-        number, total = 0, 0.0
-        for slot in tasks:
-            if self._number[slot] >= k:
-                number += 1
-                total += pass_at_k(self._number[slot], self._passed[slot], k)
-        return {"value": total / number, "tasks": number} if number else None
+    def _pass_at(self, code: int | None, k: int) -> dict[str, Any] | None:
+        values, tasks = 0.0, 0
+        for number, passed, _ in self._tasks(code):
+            if number >= k:
+                values += pass_at_k(number, passed, k)
+                tasks += 1
+        return {"value": values / tasks, "tasks": tasks} if tasks else None
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

@@ -27,6 +27,8 @@ INVALID_TASK = "invalid_task"
 
 _NO_PERSIST = "_ng_no_persist"
 _REFUSED = (401, 403)
+_REFUSED_KIND = ":credentials_refused"
+"""What a model server calls it when its provider refuses its key."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -76,7 +78,8 @@ class Failure:
     @property
     def refused(self) -> bool:
         """Whether credentials were refused, which no other rollout will survive either."""
-        return self.http_status in _REFUSED and self.kind in (None, "agent_request_failed")
+        kind = self.kind or "agent_request_failed"
+        return kind.endswith(_REFUSED_KIND) or (self.http_status in _REFUSED and kind == "agent_request_failed")
 
 
 @dataclass(slots=True, frozen=True)

@@ -71,7 +71,7 @@ class Bench:
     @staticmethod
     def failure(kind: str | None = "agent_run_error", *, terminal: bool = False, **fields: Any) -> dict[str, Any]:
         """A reply with a failure."""
-        return {"failure": {"failure_reason": "it broke", "terminal": terminal, "failure_kind": kind, **fields}}
+        return {"failure": {"failure_reason": "it broke", "terminal": terminal, "failure_kind": kind} | fields}
 
     def rows(self, rows: int | Iterable[dict[str, Any] | bytes]) -> None:
         """Write the input: so many good rows, or these."""

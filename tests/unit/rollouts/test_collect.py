@@ -310,6 +310,15 @@ async def test_refused_credentials_stop_the_run(bench: "Bench", status: int, rep
     assert (summary.coverage.failed, summary.coverage.owed) == (1, 49)
 
 
+async def test_a_models_own_word_for_refused_credentials(bench: "Bench") -> None:
+    bench.rows(5)
+    bench.script(lambda *_: bench.failure("openai_model:credentials_refused", terminal=True, failure_reason="two\nlines"))
+    summary = await bench.collect(concurrency=1)
+    assert summary.exit_code == 1
+    assert summary.problem == "credentials were refused, the run is stopped: two lines"
+    assert len(bench.dispatcher.calls) == 1
+
+
 _BROKEN: dict[str, Callable[["Bench"], Any]] = {
     "not JSON": lambda b: (200, b"<html>"),
     "not an object": lambda b: (200, b"[]"),
