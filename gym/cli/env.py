@@ -34,6 +34,8 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+    SARIF = "sarif"
+    GITHUB = "github"
 
 
 @app.command()
@@ -47,17 +49,11 @@ def validate(
     """Check a configuration without starting anything; lists everything that is wrong with it."""
     examined = examine(config, model_type, overrides)
     failed = examined.plan is None or (strict and bool(examined.problems))
-    if output is Format.JSON:
-        import json
-
-        result = {"valid": not failed, "problems": [problem.as_dict() for problem in examined.problems]}
-        typer.echo(json.dumps(result, indent=2, ensure_ascii=False))
-    else:
+    if output is Format.TEXT:
         report(examined.problems)
-        if not failed:
-            typer.echo("Config is valid")
-        else:
-            typer.echo(_tally(examined.problems), err=True)
+        typer.echo(_tally(examined.problems) if failed else "Config is valid", err=failed)
+    else:
+        typer.echo(_formatted(examined.problems, output, valid=not failed))
     if failed:
         raise typer.Exit(1)
 
@@ -118,3 +114,12 @@ def _tally(problems: "list[Problem]") -> str:
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
     return f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
+
+
+def _formatted(problems: "list[Problem]", output: Format, *, valid: bool) -> str:
+    from gym import __version__
+    from gym.config import formats
+
+    if output is Format.SARIF:
+        return formats.to_sarif(problems, __version__)
+    return formats.to_github(problems) if output is Format.GITHUB else formats.to_json(problems, valid=valid)

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from gym.cli import env
+from gym.cli import env, eval, servers
 
 app = typer.Typer(
     name="gym",
@@ -24,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(env.app, name="env")
+app.add_typer(eval.app, name="eval")
+servers.add_to(env.app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -48,6 +48,8 @@ class RunFolder:
             self.path.mkdir(parents=True, mode=0o700)
             self.logs = log_dir.absolute() if log_dir else self.path / "logs"
             self.logs.mkdir(parents=True, exist_ok=True)
+            if log_dir:
+                (self.path / "logs").symlink_to(self.logs)
         except OSError as error:
             raise UserError(f"cannot make the run's folder {self.path}: {error.strerror}; set GYM_STATE_DIR to a folder that can be written") from error
 

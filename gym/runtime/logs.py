@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gym.protocol.errors import redacted
@@ -59,3 +59,24 @@ def tail(path: Path, lines: int = 20, limit: int = 16_384) -> list[str]:
             return file.read().decode(errors="replace").splitlines()[-lines:]
     except OSError:
         return []
+
+
+def log_folder(run_folder: Path) -> Path:
+    """Where the logs of a run are: in its folder, or where its `logs` link points."""
+    return run_folder / "logs"
+
+
+def follow_file(path: Path, poll_seconds: float = 0.2) -> Iterator[str]:
+    """The lines that are added to a file from now on, until it is removed."""
+    with path.open(errors="replace") as file:
+        file.seek(0, 2)
+        rest = ""
+        while True:
+            text = file.read()
+            if text:
+                *whole, rest = (rest + text).split("\n")
+                yield from whole
+            elif path.exists():
+                time.sleep(poll_seconds)
+            else:
+                return

@@ -4,6 +4,7 @@ Whoever calls owns the sandbox. A command that fails because the sandbox is gone
 `SandboxError`; one that fails by itself raises what the caller needs to know.
 """
 
+import asyncio
 import secrets
 import time
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ async def run_tests(box: OwnedSandbox, profile: Profile, task: Task, patch: Patc
     seconds = {"test_time_s": round(time.monotonic() - started, 3), "test_exit_code": result.return_code}
     if result.error_type == "sandbox":
         raise SandboxGoneError(f"sandbox {box.sandbox_id} died while its tests ran")
-    return read_output(profile, task, result, start, end, seconds)
+    return await asyncio.to_thread(read_output, profile, task, result, start, end, seconds)
 
 
 def read_output(profile: Profile, task: Task, result: ExecResult, start: str, end: str, fields: dict[str, object]) -> GradingRun:

@@ -12,8 +12,8 @@ _HEADER = re.compile(rb"^diff --git (.+)$", re.MULTILINE)
 def sections(patch: bytes) -> list[tuple[str, bytes]]:
     """The patch cut at its `diff --git` lines: (path after the change, bytes). Text before the first is dropped."""
     starts = [match.start() for match in _HEADER.finditer(patch)]
-    ends = [*starts[1:], len(patch)]
-    return [(_path(patch[start:end]), patch[start:end]) for start, end in zip(starts, ends, strict=True)]
+    pieces = [patch[start:end] for start, end in zip(starts, [*starts[1:], len(patch)], strict=False)]
+    return [(_path(piece), piece) for piece in pieces]
 
 
 def touched(patch: bytes) -> set[str]:

@@ -188,7 +188,9 @@ class SweServer(ResourcesServer[TaskState]):
 
     def _task(self, row: dict[str, Any]) -> Task:
         try:
-            return self.profile.task(row, self.config.image_template)
+            task = self.profile.task(row, self.config.image_template)
+            self.profile.evaluation(task, "HEAD")  # a row that cannot be tested is refused before an agent works on it
+            return task
         except ValueError as error:
             raise ContractError(422, f"the row is not a task of {self.context.instance}: {error}") from error
 
