@@ -43,6 +43,19 @@ def test_json(gym, project):
     assert json.loads(gym("env", "validate", "-c", "base.yaml", "--format", "json")[1]) == {"valid": True, "problems": []}
 
 
+def test_sarif_and_github(gym, project):
+    project.write("bad.yaml", "config_paths: [base.yaml]\nnonsense: '50%, a:b'\n")
+    code, out, _ = gym("env", "validate", "-c", "bad.yaml", "--format", "sarif")
+    (run,) = json.loads(out)["runs"]
+    (result,) = run["results"]
+    assert (code, result["ruleId"], result["level"]) == (1, "unknown-key", "error")
+    location = result["locations"][0]["physicalLocation"]
+    assert location == {"artifactLocation": {"uri": "bad.yaml"}, "region": {"startLine": 2, "startColumn": 1}}
+    code, out, _ = gym("env", "validate", "-c", "bad.yaml", "--format", "github")
+    assert (code, out.startswith("::error file=bad.yaml,line=2,col=1,title=unknown-key::nonsense: ")) == (1, True)
+    assert "50%25, a:b" in out
+
+
 def test_strict_fails_on_warnings(gym):
     assert gym("env", "validate", "-c", "base.yaml", "+nobody=null")[0] == 0
     assert gym("env", "validate", "-c", "base.yaml", "+nobody=null", "--strict")[0] == 1

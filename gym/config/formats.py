@@ -1,0 +1,58 @@
+"""Problems in the formats that other programs read.
+
+Owns JSON (our own shape), SARIF 2.1.0 (code scanning, editors) and GitHub's workflow commands
+(annotations on a pull request). Text is simply a line for each problem and needs nothing from here.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from gym.config.errors import Problem
+
+
+def to_json(problems: Sequence[Problem], *, valid: bool) -> str:
+    """`{"valid": …, "problems": [{severity, rule, key, message, hint, file, line, column}]}`."""
+    return json.dumps({"valid": valid, "problems": [problem.as_dict() for problem in problems]}, indent=2, ensure_ascii=False)
+
+
+def to_github(problems: Sequence[Problem]) -> str:
+    """One workflow command a problem; empty if there is none."""
+    return "\n".join(_annotation(problem) for problem in problems)
+
+
+def _annotation(problem: Problem) -> str:
+    place = {"title": problem.rule}
+    origin = problem.origin
+    if origin is not None and origin.line:
+        place = {"file": origin.path, "line": str(origin.line), "col": str(origin.column), **place}
+    properties = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in place.items())
+    return f"::{problem.severity} {properties}::{_escaped(_text(problem))}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    """Text as GitHub wants it: percent signs, line ends and, in a property, its separators as %XX."""
+    return "".join(f"%{ord(letter):02X}" if letter in "%\r\n" + more else letter for letter in text)
+
+
+def to_sarif(problems: Sequence[Problem], version: str) -> str:
+    """A SARIF log with one run; `version` is ours."""
+    rules = sorted({problem.rule for problem in problems})
+    driver = {"name": "gym env validate", "version": version, "rules": [{"id": rule} for rule in rules]}
+    run = {"tool": {"driver": driver}, "results": [_result(problem) for problem in problems]}
+    schema = "https://json.schemastore.org/sarif-2.1.0.json"
+    return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
+
+
+def _result(problem: Problem) -> dict[str, Any]:
+    result: dict[str, Any] = {"ruleId": problem.rule, "level": problem.severity, "message": {"text": _text(problem)}}
+    origin = problem.origin
+    if origin is not None and origin.line:
+        region = {"startLine": origin.line, "startColumn": origin.column}
+        result["locations"] = [{"physicalLocation": {"artifactLocation": {"uri": origin.path}, "region": region}}]
+    return result
+
+
+def _text(problem: Problem) -> str:
+    key = f"{problem.key_path}: " if problem.key_path else ""
+    return key + problem.message + (f" — {problem.hint}" if problem.hint else "")
