@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from gym.config.compose import ENV_FILE
 from gym.config.errors import Problem, did_you_mean, shown
+from gym.config.licenses import license_hint
 from gym.config.masking import is_placeholder, is_secret_key
 from gym.config.plan import DatasetBinding, Instance, Origin, Route
 from gym.config.roots import find_file
@@ -57,6 +58,10 @@ def check_dataset(binding: DatasetBinding, key: str, origin: Origin) -> list[Pro
     if script is not None and not script.is_file():
         message = f"there is no such script ({script})"
         problems.append(Problem("file-missing", f"{key}.prepare_script", message, "correct the path", origin))
+    doubt = license_hint(dataset.license) if dataset.license is not None else None
+    if doubt is not None:
+        message = f"is not the name of a known licence ({shown(dataset.license)})"
+        problems.append(Problem("unknown-license", f"{key}.license", message, doubt, origin, "warning"))
     if not dataset.jsonl_fpath.is_file():
         path = f"there is no such file ({dataset.jsonl_fpath})"
         if dataset.type == "example":

@@ -54,7 +54,10 @@ class Instance:
 
 @dataclass(frozen=True)
 class Route:
-    """Where rows of one taskset go. `agent` and `model` are None where the environment server does not say."""
+    """Where rows of one taskset go; None where nobody says.
+
+    `resources` is the environment server's own, else its agent's; `model` is its own, else its agent's.
+    """
 
     environment: str
     resources: str | None = None

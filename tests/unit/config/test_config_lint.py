@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from gym.config.licenses import license_hint
 from gym.config.plan import Route
 
 CASES = [
@@ -153,6 +154,21 @@ def test_files_of_data_sets(project):
     (problem,) = project.check(dataset("name: d, type: train, jsonl_fpath: base.yaml, licence: MIT")).problems
     assert "did you mean 'license'?" in str(problem)
     assert str(problem.origin).startswith("over.yaml:6:")
+
+
+@pytest.mark.parametrize(
+    "name", ["MIT", "apache-2.0", "Apache 2.0", "TBD", "MIT OR Apache-2.0", "MIT (code; card unspecified)", "LicenseRef-own"]
+)
+def test_known_licences(name):
+    assert license_hint(name) is None
+
+
+def test_an_unknown_licence_is_doubtful_and_no_error(project):
+    project.write("d.jsonl", "")
+    examined = project.check(dataset("name: d, type: train, jsonl_fpath: d.jsonl, license: Apache2.0"))
+    (problem,) = examined.problems
+    assert (problem.rule, problem.severity, problem.hint) == ("unknown-license", "warning", "did you mean 'Apache-2.0'?")
+    assert examined.plan is not None
 
 
 def test_an_instance_elsewhere_needs_no_folder(project):
