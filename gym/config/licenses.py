@@ -7,16 +7,15 @@ that is not listed is doubtful and never stops a run.
 
 from gym.config.errors import closest
 
-SPDX = tuple(
-    """
+_SPDX = """
     0BSD AFL-3.0 AGPL-3.0-only AGPL-3.0-or-later Apache-2.0 Artistic-2.0 BSD-2-Clause BSD-3-Clause BSL-1.0 CC-BY-2.0
     CC-BY-3.0 CC-BY-4.0 CC-BY-NC-2.0 CC-BY-NC-3.0 CC-BY-NC-4.0 CC-BY-NC-ND-4.0 CC-BY-NC-SA-3.0 CC-BY-NC-SA-4.0
     CC-BY-ND-4.0 CC-BY-SA-2.5 CC-BY-SA-3.0 CC-BY-SA-4.0 CC0-1.0 CDLA-Permissive-1.0 CDLA-Permissive-2.0 CDLA-Sharing-1.0
     ECL-2.0 EPL-2.0 EUPL-1.2 GFDL-1.3-only GFDL-1.3-or-later GPL-2.0-only GPL-2.0-or-later GPL-3.0-only GPL-3.0-or-later
     ISC LGPL-2.1-only LGPL-2.1-or-later LGPL-3.0-only LGPL-3.0-or-later MIT MIT-0 MPL-2.0 MS-PL NCSA ODC-By-1.0 ODbL-1.0
     OFL-1.1 OSL-3.0 PDDL-1.0 PostgreSQL Python-2.0 Unlicense WTFPL Zlib
-    """.split()
-)
+    """
+SPDX = tuple(_SPDX.split())
 ECOSYSTEM = (
     "Apache 2.0",
     "CC BY-NC 3.0",
