@@ -68,7 +68,7 @@ def _own_dependencies() -> list[str]:
         declared = importlib.metadata.requires("gym-agents") or []
     except importlib.metadata.PackageNotFoundError as error:
         raise UserError("gym-agents is not installed in this Python, so its dependencies cannot be read: install it first") from error
-    names = {_name(line) for line in declared if "extra ==" not in line} | {"docker"}
+    names = {_name(line) for line in declared if "extra ==" not in line}
     pins: list[str] = []
     for name in sorted(names):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
