@@ -8,14 +8,12 @@ from typing import Any
 
 import orjson
 import yaml
-from starlette.applications import Starlette
-from starlette.routing import Route
-
 from gym.config.plan import Plan
 from gym.config.schema import KINDS
 from gym.protocol import routes
 from gym.runtime.launch import Running
 from gym.servers.http import Access, Answer, Call, Endpoint, Handler
+from gym.servers.routing import Router
 
 
 
@@ -27,7 +25,7 @@ def server_blocks_digest(plan: Plan) -> dict[str, str]:
     }
 
 
-def head_app(running: Running) -> Starlette:
+def head_app(running: Running) -> Router:
     """The head server's application for a run that is up."""
 
     async def server_instances(call: Call) -> Any:
@@ -65,11 +63,11 @@ def head_app(running: Running) -> Starlette:
     async def readyz(call: Call) -> Any:
         return {"status": "ok", "run_id": running.run_id}
 
-    def route(path: str, handler: Handler, access: Access = Access.CONTROL) -> Route:
-        return Route(path, endpoint=Endpoint(path, handler, running.credentials, access, "GET", logged=False))
+    def route(path: str, handler: Handler, access: Access = Access.CONTROL) -> Endpoint:
+        return Endpoint(path, handler, running.credentials, access, "GET", logged=False)
 
-    return Starlette(
-        routes=[
+    return Router(
+        [
             route("/", healthz, Access.OPEN),
             route(routes.HEALTH, healthz, Access.OPEN),
             route(routes.READY, readyz, Access.OPEN),

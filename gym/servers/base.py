@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from starlette.applications import Starlette
-from starlette.routing import Route
-
 from gym.config.schema import Kind, ServerConfig
 from gym.protocol import routes
 from gym.protocol.errors import ContractError
+from gym.servers.auth import Credentials
 from gym.servers.context import ServerContext
 from gym.servers.http import Access, Answer, Call, Endpoint, Handler
+from gym.servers.routing import Router
 
 
 @dataclass(frozen=True)
@@ -28,6 +27,10 @@ class RouteSpec:
     """Also offered below `/ng-rollout/<capture key>[/training-token-capture]`."""
     leaves_with_client: bool = False
     logged: bool = True
+
+    def bind(self, credentials: Credentials) -> Endpoint:
+        """The endpoint of this route under these credentials."""
+        return Endpoint(self.path, self.handler, credentials, self.access, self.method, self.under_rollout, self.leaves_with_client, self.logged)
 
 
 class Server:
@@ -72,9 +75,9 @@ class Server:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.stop()
 
-    def app(self) -> Starlette:
+    def app(self) -> Router:
         """The server as an ASGI application; whoever runs it enters `running()` around it."""
-        return Starlette(routes=[route for spec in (*self._common(), *self.route_specs()) for route in self._bind(spec)])
+        return Router(spec.bind(self.context.credentials) for spec in (*self._common(), *self.route_specs()))
 
     def _common(self) -> list[RouteSpec]:
         return [
@@ -82,21 +85,6 @@ class Server:
             RouteSpec(routes.READY, self._readyz, Access.OPEN, "GET", logged=False),
             RouteSpec(routes.STATUS, self._status, Access.CONTROL, "GET", logged=False),
             RouteSpec("/drain", self._drain, Access.CONTROL, logged=False),
-        ]
-
-    def _bind(self, spec: RouteSpec) -> list[Route]:
-        paths = [spec.path]
-        if spec.under_rollout:
-            below = f"{routes.ROLLOUT_PREFIX}/{{capture_key}}"
-            paths += [f"{below}{spec.path}", f"{below}/{routes.TOKEN_CAPTURE}{spec.path}"]
-        return [
-            Route(
-                path,
-                endpoint=Endpoint(
-                    path, spec.handler, self.context.credentials, spec.access, spec.method, spec.leaves_with_client, spec.logged
-                ),
-            )
-            for path in paths
         ]
 
     async def _healthz(self, call: Call) -> dict[str, Any]:

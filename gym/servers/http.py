@@ -52,7 +52,6 @@ class Call:
     headers: Mapping[str, str]
     capture_key: str | None = None
     token_capture: bool = False
-    receive: Receive | None = None
 
     def json(self) -> Any:
         """The body as JSON; an empty body is an empty object. Raises ContractError (422)."""
@@ -108,13 +107,18 @@ def parse(model: type[Model], value: Any, what: str) -> Model:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A route's handler as an ASGI application. `leaves_with_client` cancels it when the client goes away."""
+    """A route's handler as an ASGI application.
+
+    `under_rollout` offers it below `/ng-rollout/<capture key>[/training-token-capture]` too;
+    `leaves_with_client` cancels it when the client goes away.
+    """
 
     path: str
     handler: Handler
     credentials: Credentials
     access: Access
     method: str = "POST"
+    under_rollout: bool = False
     leaves_with_client: bool = False
     logged: bool = True
 
@@ -139,18 +143,15 @@ class Endpoint:
         else:
             answer = answer if isinstance(answer, Answer) else Answer(answer)
             status = answer.status
-            await _respond(send, answer)
+            await respond(send, answer)
         if self.logged and access_log.isEnabledFor(logging.INFO):
             key = f" episode={call.capture_key}" if call is not None and call.capture_key else ""
             access_log.info("%s %s %d %.1fms%s", scope["method"], scope["path"], status, (time.perf_counter() - started) * 1000, key)
 
     async def _read(self, scope: Message, receive: Receive) -> Call:
-        if scope["method"] != self.method:
-            raise ContractError(405, f"{self.path} takes {self.method}, not {scope['method']}")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        params: Mapping[str, Any] = scope.get("path_params") or {}
         body = await _read_body(receive, self.path)
-        return Call(scope["path"], body, headers, params.get("capture_key"), "training-token-capture" in scope["path"], receive)
+        return Call(scope["path"], body, headers, scope.get("capture_key"), scope.get("token_capture", False))
 
     def _authorize(self, call: Call) -> None:
         authorization = call.headers.get("authorization")
@@ -213,7 +214,8 @@ def to_json(value: Any) -> bytes:
     return value if isinstance(value, bytes) else orjson.dumps(value, default=_default)
 
 
-async def _respond(send: Send, answer: Answer) -> None:
+async def respond(send: Send, answer: Answer) -> None:
+    """Send an answer."""
     body = to_json(answer.body)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(b"set-cookie", f"{name}={value}; Path=/; HttpOnly; SameSite=Lax".encode()) for name, value in answer.cookies.items()]
