@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from gym.config.errors import Problem, closest, did_you_mean, shown
 from gym.config.masking import shown_under
 from gym.config.plan import Origin
+from gym.config.roots import ENV_FILE
 from gym.config.schema import KINDS, Kind, Settings
 from gym.config.tree import Block, KeyPath, Leaf, Node, is_null
 
@@ -77,7 +78,8 @@ def sort_blocks(root: Block, *, templates: Collection[str], used: Collection[str
         else:
             hint = did_you_mean(key, Settings.model_fields, otherwise="remove it; an instance is <name>: {<kind>: {<implementation>: {…}}}")
             message = f"is not a setting, an instance or a sandbox provider, and nothing refers to it{_value(key, node)}"
-            out.problems.append(Problem("unknown-key", key, message, hint, node.origin))
+            local = node.origin.path == ENV_FILE  # it serves every config of this folder, and other tools beside us
+            out.problems.append(Problem("unknown-key", key, message, hint, node.origin, "warning" if local else "error"))
     return out
 
 

@@ -8,12 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from gym.config.compose import ENV_FILE
 from gym.config.errors import Problem, did_you_mean, shown
 from gym.config.licenses import license_hint
 from gym.config.masking import is_placeholder, is_secret_key
 from gym.config.plan import DatasetBinding, Instance, Origin, Route
-from gym.config.roots import find_file
+from gym.config.roots import ENV_FILE, find_file
 from gym.config.schema import Dataset, EnvironmentServerConfig, Settings
 from gym.config.tree import Block, KeyPath, Leaf, Node, at, dotted, is_missing, walk
 

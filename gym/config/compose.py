@@ -12,12 +12,11 @@ from pathlib import Path
 from gym.config.errors import Problem, did_you_mean, shown
 from gym.config.overrides import COMMAND_LINE, Override, apply_overrides, read_override
 from gym.config.plan import Origin
-from gym.config.roots import find_file
+from gym.config.roots import ENV_FILE, find_file
 from gym.config.tree import Block, Items, Leaf, Node, from_plain, merge
 from gym.config.yamlfile import read_yaml
 
 CONFIG_PATHS = "config_paths"
-ENV_FILE = "env.yaml"
 
 
 @dataclass

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 EXTRA_ROOTS = "GYM_EXTRA_ROOTS"
+ENV_FILE = "env.yaml"
+"""Secrets and local settings of a working directory; never committed."""
 INSTALL_ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -186,6 +186,14 @@ def test_secrets_may_stand_in_env_yaml_and_in_the_environment(project):
     assert project.check("policy_api_key: EMPTY").problems == []
 
 
+def test_keys_of_other_tools_in_env_yaml_are_only_doubtful(project):
+    project.write("env.yaml", "hf_token: hf_abc\npolicy_base_ulr: x")
+    examined = project.check("")
+    assert [problem.severity for problem in examined.problems] == ["warning", "warning"]
+    assert "hf_abc" not in str(examined.problems[0])
+    assert examined.plan is not None
+
+
 def test_a_secret_is_not_repeated_in_the_message(project):
     (problem,) = project.check("policy_api_key: sk-very-secret").problems
     assert "sk-very" not in str(problem)
