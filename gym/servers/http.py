@@ -52,13 +52,17 @@ class Call:
     headers: Mapping[str, str]
     capture_key: str | None = None
     token_capture: bool = False
+    _json: Any = None
 
     def json(self) -> Any:
-        """The body as JSON; an empty body is an empty object. Raises ContractError (422)."""
+        """The body as JSON, parsed once; an empty body is an empty object. Raises ContractError (422)."""
         if not self.body:
             return {}
+        if self._json is not None:
+            return self._json
         try:
-            return orjson.loads(self.body)
+            self._json = orjson.loads(self.body)
+            return self._json
         except orjson.JSONDecodeError as error:
             raise ContractError(422, f"the body of {self.path} is not JSON: {error}") from error
 
