@@ -29,7 +29,7 @@ RolloutId = Annotated[str, AfterValidator(check_rollout_id)]
 class EpisodeId(BaseModel):
     """One physical attempt of a logical rollout."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     rollout_id: RolloutId
     attempt: int = Field(default=0, ge=0)
@@ -51,7 +51,7 @@ def parse_capture_key(key: str) -> EpisodeId:
 class TaskId(BaseModel):
     """A task's durable name, unique within a run; `taskset` by convention `<environment>:<subset>`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     taskset: str = Field(min_length=1)
     task_id: str = Field(min_length=1)

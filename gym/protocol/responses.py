@@ -15,7 +15,7 @@ Item = dict[str, Any]
 class ResponseCreateParams(BaseModel):
     """The body of `POST /v1/responses`; everything but `input` is passed on as it came."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
     input: str | list[Item]
     tools: list[Item] | None = None
@@ -32,7 +32,7 @@ class ResponseCreateParams(BaseModel):
 class Response(BaseModel):
     """A Responses object: what an agent, or a model, answered."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)
 
     id: str
     object: Literal["response"] = "response"

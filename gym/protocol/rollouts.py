@@ -45,7 +45,7 @@ Delivery = Literal["not_sent", "possibly_delivered", "delivered"]
 class FailureRecord(BaseModel):
     """`_ng_failure_record`: everything known about one failed attempt."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
     schema_version: Literal[1] = 1
     episode_id: EpisodeId
