@@ -26,4 +26,4 @@ class SweConfig(ResourcesServerConfig):
     apply_anti_cheating: bool = True
     """Scrub the history past the base commit before the agent starts."""
     image_template: str | None = None
-    """The image's name in place of the data set's own, e.g. `mirror/{instance_id_s}:latest`; see docs/swe.md."""
+    """The image's name in place of the row's and the data set's own, e.g. `mirror/{instance_id_s}:latest`; see docs/swe.md."""

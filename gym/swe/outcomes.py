@@ -5,6 +5,7 @@ apply, and a test that was seen to fail are evidence; a sandbox that broke, or o
 read, is not, and is masked.
 """
 
+import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from gym.swe.profile import Grade
 
 OUTPUT_CHARACTERS = 100_000
 """How much of the test output goes into the row: its end."""
+RESULT_CHARACTERS = 1_000_000
+"""How much of the single tests' statuses goes into the row."""
 
 
 @dataclass(frozen=True)
@@ -27,24 +30,45 @@ class Patch:
     """Why nothing could be captured, where the sandbox itself was well."""
 
     def fields(self, include: bool) -> dict[str, Any]:
-        """The patch in the row; with `include` false only its digest and size."""
+        """The patch in the row; with `include` false only its digest and size.
+
+        A patch that is not UTF-8 stands there twice: readable, and exact as `model_patch_base64`.
+        """
         found: dict[str, Any] = {
             "patch_source": self.source,
             "model_patch_sha256": hashlib.sha256(self.data).hexdigest(),
             "model_patch_bytes": len(self.data),
         }
         if include:
-            found["model_patch"] = self.data.decode(errors="surrogateescape").encode(errors="replace").decode()
+            found["model_patch"] = self.data.decode(errors="replace")
+            if found["model_patch"].encode() != self.data:
+                found["model_patch_base64"] = base64.b64encode(self.data).decode()
         if self.error:
             found["patch_capture_error"] = self.error
         return found
+
+
+def stored_patch(row: Mapping[str, Any]) -> Patch | None:
+    """The patch that an earlier row carries; None if it carries none."""
+    text, exact = row.get("model_patch"), row.get("model_patch_base64")
+    if isinstance(exact, str):
+        try:
+            data = base64.b64decode(exact, validate=True)
+        except ValueError:
+            return None
+    elif isinstance(text, str):
+        data = text.encode(errors="surrogateescape")
+    else:
+        return None
+    return Patch(data, "worktree" if data else "none")
 
 
 @dataclass(frozen=True)
 class GradingRun:
     """One try at grading. `grade` is None where nothing could be read; `problem` then says why."""
 
-    patch_applied: bool
+    patch_applied: bool | None
+    """None where it did not come to that."""
     grade: Grade | None = None
     timed_out: bool = False
     output: str = ""
@@ -55,8 +79,8 @@ class GradingRun:
     @property
     def conclusive(self) -> bool:
         """Whether this try allows a verdict."""
-        if not self.patch_applied:
-            return self.problem is None
+        if self.patch_applied is False:
+            return True
         if self.grade is None:
             return False
         return not self.timed_out or bool(self.grade.definitely_failed)
@@ -68,20 +92,33 @@ def verdict_of(run: GradingRun, base: Mapping[str, Any]) -> Verdict:
         **base,
         **run.fields,
         "evaluation_completed": run.conclusive,
-        "patch_applied": run.patch_applied,
+        **({} if run.patch_applied is None else {"patch_applied": run.patch_applied}),
         "resolved": False,
         "test_output": run.output[-OUTPUT_CHARACTERS:],
     }
     if run.grade is not None:
-        fields |= {**run.grade.fields, "test_results": dict(run.grade.statuses)}
+        fields |= {**run.grade.fields, "test_count": len(run.grade.statuses), "test_results": _bounded(run.grade)}
+    if run.timed_out:
+        fields["eval_timed_out"] = True
     if not run.conclusive:
         reason = run.problem or "the tests ran into their time-out with no required test seen to fail"
         return Masked(run.problem_kind, reason, fields)
-    if run.timed_out:
-        fields["eval_timed_out"] = True
     resolved = run.grade is not None and run.grade.resolved and not run.timed_out
     fields["resolved"] = resolved
     return Scored(1.0 if resolved else 0.0, fields)
+
+
+def _bounded(grade: Grade) -> dict[str, str]:
+    """The statuses, required tests that failed first, as many as fit."""
+    chosen: dict[str, str] = {}
+    room = RESULT_CHARACTERS
+    for test in dict.fromkeys([*(test for test in grade.failed if test in grade.statuses), *grade.statuses]):
+        status = grade.statuses[test]
+        room -= len(test) + len(status)
+        if room < 0:
+            break
+        chosen[test] = status
+    return chosen
 
 
 def nothing_to_grade(base: Mapping[str, Any]) -> Scored:

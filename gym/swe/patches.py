@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 _HEADER = re.compile(rb"^diff --git (.+)$", re.MULTILINE)
+_RENAMED = re.compile(rb"^rename from (.+)$", re.MULTILINE)
 
 
 def sections(patch: bytes) -> list[tuple[str, bytes]]:
@@ -17,8 +18,8 @@ def sections(patch: bytes) -> list[tuple[str, bytes]]:
 
 
 def touched(patch: bytes) -> set[str]:
-    """Every path that the patch changes, creates or removes."""
-    return {path for path, _ in sections(patch)}
+    """Every path that the patch changes, creates or removes; of a rename, both."""
+    return {path for path, _ in sections(patch)} | {_unquote(match[1].rstrip(b"\r")) for match in _RENAMED.finditer(patch)}
 
 
 def without(patch: bytes, drop: Callable[[str], bool]) -> bytes:
@@ -29,7 +30,7 @@ def without(patch: bytes, drop: Callable[[str], bool]) -> bytes:
 def _path(section: bytes) -> str:
     """The path that a section is about; for a rename, the new one."""
     for line in section.split(b"\n", 12)[1:12]:
-        if line.startswith(b"@@") or line.startswith(b"GIT binary patch"):
+        if line.startswith((b"@@", b"GIT binary patch")):
             break
         for prefix in (b"+++ ", b"rename to ", b"copy to "):
             if line.startswith(prefix) and line[len(prefix) :].strip() != b"/dev/null":

@@ -3,44 +3,75 @@
 Invariant: a script that could not do all of its work returns a code other than 0 and says why.
 """
 
+CHECK = r"""
+[ -n "${BASH_VERSION:-}" ] || { echo 'the image has no bash'; exit 1; }
+command -v git >/dev/null || { echo 'the image has no git'; exit 1; }
+git config --global --get-all safe.directory 2>/dev/null | grep -qxF '*' || git config --global --add safe.directory '*' || exit 1
+cd -- "$GYM_WORKDIR" || exit 1
+git rev-parse --verify 'HEAD^{commit}'
+"""
+"""Say which commit is checked out. It comes first in every sandbox: the repository may belong to another user than ours."""
+
 PREPARE = r"""
 set -eu
-cd "$GYM_WORKDIR"
-git config --global --get-all safe.directory 2>/dev/null | grep -qx '\*' || git config --global --add safe.directory '*'
+cd -- "$GYM_WORKDIR"
 git config user.email agent@gym.invalid
 git config user.name 'Gym agent'
+if ! git diff --quiet --ignore-submodules HEAD --; then
+  git -c core.hooksPath=/dev/null -c commit.gpgSign=false commit -q -a -m 'Start from the state of the image'
+fi
 git rev-parse --verify 'HEAD^{commit}' > "$GYM_OUT.base"
-git ls-files -z --others --exclude-standard > "$GYM_OUT.untracked"
+git ls-files -z --others > "$GYM_OUT.untracked"
 """
-"""Note the base commit and what is untracked already, and give commits an author."""
+"""Give commits an author, and note the base commit and what is not tracked already, ignored files included.
+
+Changes that the image itself made to tracked files become a commit: they are no work of the agent's,
+and a patch that repeated them would not apply to the fresh image.
+"""
 
 SCRUB = r"""
 set -eu
-cd "$GYM_WORKDIR"
+cd -- "$GYM_WORKDIR"
 base=$(git rev-parse --verify 'HEAD^{commit}')
-git checkout -q --force --detach "$base"
-git for-each-ref --format='delete %(refname)' | git update-ref --stdin
-git checkout -q -b gym-task
-for remote in $(git remote); do git remote remove "$remote"; done
 dir=$(git rev-parse --absolute-git-dir)
-rm -rf "$dir/logs" "$dir/worktrees" "$dir/rr-cache" "$dir/refs/original" "$dir/refs/replace" "$dir/shallow.lock"
-rm -f "$dir"/FETCH_HEAD "$dir"/ORIG_HEAD "$dir"/MERGE_HEAD "$dir"/CHERRY_PICK_HEAD "$dir"/REVERT_HEAD "$dir"/AUTO_MERGE
 [ ! -s "$dir/objects/info/alternates" ] || { echo 'the repository borrows objects from another one'; exit 1; }
-rm -f "$dir"/objects/pack/*.keep "$dir"/objects/pack/*.bitmap
-git -c gc.reflogExpire=now -c gc.reflogExpireUnreachable=now reflog expire --expire=now --all
-git -c gc.cruftPacks=false repack -q -a -d --no-write-bitmap-index
+git update-ref --no-deref HEAD "$base"
+git for-each-ref --format='delete %(refname)' | git update-ref --no-deref --stdin
+git update-ref refs/heads/gym-task "$base"
+git symbolic-ref HEAD refs/heads/gym-task
+git reset -q
+for remote in $(git remote); do git remote remove "$remote"; done
+for branch in $(git config --name-only --get-regexp '^branch\.' | sed 's/^branch\.//; s/\.[^.]*$//' | sort -u); do
+  git config --remove-section "branch.$branch" || true
+done
+for left in logs worktrees rr-cache refs/original refs/replace rebase-merge rebase-apply sequencer lost-found objects/info/commit-graphs; do
+  rm -rf -- "${dir:?}/$left"
+done
+for left in FETCH_HEAD ORIG_HEAD MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD BISECT_LOG AUTO_MERGE COMMIT_EDITMSG MERGE_MSG SQUASH_MSG \
+  TAG_EDITMSG NOTES_EDITMSG shallow.lock info/refs objects/info/commit-graph; do
+  rm -f -- "$dir/$left"
+done
+rm -f -- "$dir"/objects/pack/*.keep "$dir"/objects/pack/*.bitmap
+git reflog expire --expire=now --expire-unreachable=now --all
+git -c gc.cruftPacks=false -c core.logAllRefUpdates=false repack -q -a -d --no-write-bitmap-index
 git prune --expire=now
 [ "$(git for-each-ref --format='%(refname)')" = refs/heads/gym-task ] || { echo 'other refs are left'; exit 1; }
 [ "$(git rev-parse HEAD)" = "$base" ] || { echo 'HEAD moved'; exit 1; }
-left=$(git cat-file --batch-all-objects --batch-check='%(objecttype) %(objectname)' | awk '$1 == "commit" || $1 == "tag" {print $2}' | sort)
-kept=$(git rev-list HEAD | sort)
-[ "$left" = "$kept" ] || { echo 'commits beyond the base are left'; exit 1; }
+git cat-file --batch-all-objects --batch-check='%(objectname)' | LC_ALL=C sort > "$GYM_OUT.all"
+git rev-list --objects HEAD | cut -d ' ' -f 1 | LC_ALL=C sort -u > "$GYM_OUT.kept"
+[ -s "$GYM_OUT.kept" ] || { echo 'the history cannot be read'; exit 1; }
+left=$(LC_ALL=C comm -23 "$GYM_OUT.all" "$GYM_OUT.kept" | wc -l)
+rm -f -- "$GYM_OUT.all" "$GYM_OUT.kept"
+[ "$left" -eq 0 ] || { echo "$left objects from beyond the base are left"; exit 1; }
 """
-"""Leave the history up to the base commit and nothing else: no other ref, tag, remote, log or object."""
+"""Leave the history up to the base commit and nothing else: no other ref, tag, remote, log, message or object.
+
+The work tree stays as it is.
+"""
 
 HIDE = r"""
 set -eu
-cd "$GYM_WORKDIR"
+cd -- "$GYM_WORKDIR"
 while IFS= read -r path; do
   [ -n "$path" ] || continue
   rm -rf -- "$path"
@@ -49,25 +80,34 @@ done
 """
 """Remove the paths on stdin, one a line."""
 
+NO_REPOSITORY = 3
+
 CAPTURE = r"""
 set -eu
-cd "$GYM_WORKDIR"
-export GIT_INDEX_FILE="$GYM_OUT.index" GIT_OPTIONAL_LOCKS=0
+cd -- "$GYM_WORKDIR" || exit 3
+git ls-tree -r "$GYM_BASE" >/dev/null || exit 3
+export GIT_INDEX_FILE="$GYM_OUT.index" GIT_OPTIONAL_LOCKS=0 GIT_WORK_TREE="$PWD"
 git read-tree "$GYM_BASE"
-git -c core.fsmonitor=false add --intent-to-add -- .
-git -c core.fsmonitor=false -c core.quotePath=true -c diff.noprefix=false -c diff.mnemonicPrefix=false \
-  diff --binary --full-index --no-color --no-ext-diff --no-textconv --no-renames --src-prefix=a/ --dst-prefix=b/ "$GYM_BASE" -- . > "$GYM_OUT.diff"
+# Files that cannot be added, such as a repository without a commit, must not cost the rest.
+plain_git() { git -c core.fsmonitor=false -c core.fileMode=true -c core.autocrlf=false -c core.sparseCheckout=false "$@"; }
+plain_git -c advice.addEmbeddedRepo=false add --intent-to-add --ignore-errors -- . || echo 'some files could not be added' >&2
+plain_git -c core.quotePath=true -c diff.noprefix=false -c diff.mnemonicPrefix=false \
+  diff --binary --full-index --no-color --no-ext-diff --no-textconv --no-renames --no-relative -O/dev/null --ignore-submodules=all \
+  --diff-algorithm=default --unified=3 --inter-hunk-context=0 --src-prefix=a/ --dst-prefix=b/ "$GYM_BASE" -- . > "$GYM_OUT.diff"
 """
-"""Write the difference between the base commit and the work tree, new files included, to `$GYM_OUT.diff`.
+"""Write the difference between the base commit and the work tree, new files included, to `$GYM_OUT.diff`; 3: there is no repository.
 
 It uses an index of its own, made from the base commit: what the agent staged, locked or marked as
-unchanged in the real one has no part in it.
+unchanged in the real one has no part in it. Nor has what stands in its configuration.
 """
 
 APPLY = r"""
-cd "$GYM_WORKDIR" || exit 3
+cd -- "$GYM_WORKDIR" || exit 3
 if git apply --verbose --whitespace=nowarn "$GYM_PATCH"; then exit 0; fi
 if command -v patch >/dev/null 2>&1 && patch --batch --fuzz=5 -p1 -i "$GYM_PATCH"; then exit 0; fi
 exit 1
 """
 """Apply a patch; 1 means that it does not fit."""
+
+RUN_TESTS = r"""gym_script=$(cat); exec 2>&1 </dev/null; eval "$gym_script" """
+"""Run the script on stdin. It is read whole before it runs and stands in no file, so that code under test cannot read its markers there."""

@@ -7,8 +7,8 @@ release first; the agent never gets a grader's file, and the gold patch only whe
 
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from gym.protocol.errors import ContractError
@@ -20,9 +20,9 @@ from gym.sandbox.provider import Provider
 from gym.sandbox.registry import provider_from_block
 from gym.sandbox.spec import SandboxError, SandboxSpec
 from gym.servers import ResourcesServer, ResourcesSession, ServerContext, tool
-from gym.swe.boxes import Base, capture, prepare, run_tests
+from gym.swe.boxes import Base, CaptureError, capture, prepare, run_tests
 from gym.swe.config import SweConfig
-from gym.swe.outcomes import GradingRun, Patch, nothing_to_grade, verdict_of
+from gym.swe.outcomes import GradingRun, Patch, nothing_to_grade, stored_patch, verdict_of
 from gym.swe.profile import Profile, Task
 
 
@@ -34,7 +34,8 @@ class TaskState:
     box: OwnedSandbox | None = None
     base: Base | None = None
     patch: Patch | None = None
-    observations: dict[str, Any] | None = None
+    fields: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What every verdict on the session says: about the task sandbox, and how long things took."""
 
     async def stop_box(self) -> None:
         """Stop the sandbox that is held; nothing if there is none."""
@@ -46,7 +47,7 @@ class TaskState:
 class SweServer(ResourcesServer[TaskState]):
     """Subclass this with a `profile` to serve an SWE data set."""
 
-    config: SweConfig
+    config: SweConfig  # pyright: ignore[reportIncompatibleVariableOverride] - set once, by the constructor
     profile: ClassVar[Profile]
 
     def __init__(self, config: SweConfig, context: ServerContext) -> None:
@@ -84,9 +85,15 @@ class SweServer(ResourcesServer[TaskState]):
         state = session.state = TaskState(task)
         session.on_release("its sandbox", state.stop_box)
         with _as_contract_error():
+            started = time.monotonic()
             state.box = await self._start_box(session, task, "task")
-            state.observations = dict(state.box.observations)
+            made = time.monotonic()
             state.base = await prepare(state.box, task, self.config.setup_timeout, scrub=self.config.apply_anti_cheating)
+            state.fields = {
+                "task_sandbox_observation": {"role": "task", **state.box.observations},
+                "task_sandbox_start_time_taken": round(made - started, 3),
+                "task_preparation_time_taken": round(time.monotonic() - made, 3),
+            }
             session.sandbox_access = state.box.serialize(self.config.sandbox_provider)
 
     @tool
@@ -115,36 +122,41 @@ class SweServer(ResourcesServer[TaskState]):
     async def _reverify(self, request: BaseVerifyRequest) -> Verdict:
         """Judge a stored patch, with no session: the row must carry it as `model_patch`."""
         row = request.task_data()
-        stored = row.get("model_patch")
-        if not isinstance(stored, str):
-            return Masked("session_lost", "no session, and the row carries no model_patch to judge", {**self.lost_fields(request), **LOST_SESSION})
+        patch = stored_patch(row)
+        if patch is None:
+            reason = "no session, and the row carries no model_patch to judge"
+            return Masked("session_lost", reason, {**self.lost_fields(request), **LOST_SESSION})
         state = TaskState(self._task(row))
         try:
-            return await self._grade(None, state, Patch(stored.encode(errors="surrogateescape"), "worktree" if stored else "none"))
+            return await self._grade(None, state, patch)
         finally:
             await state.stop_box()
 
     async def _capture(self, state: TaskState) -> Masked | None:
-        """Take the patch and stop the task sandbox. The answer is a verdict only if the sandbox is gone."""
-        fields = {"instance_id": state.task.instance_id, "resolved": False, **LOST_SESSION}
+        """Take the patch and stop the task sandbox. The answer is a verdict only if there is no patch to judge."""
+        fields = {"instance_id": state.task.instance_id, "resolved": False, **state.fields, **LOST_SESSION}
         if state.box is None or state.base is None:
             return Masked("session_lost", "the task sandbox is gone, and with it the patch", fields)
+        started = time.monotonic()
         try:
             patch = await capture(state.box, state.task, state.base, self.config.setup_timeout)
         except SandboxError as error:
             return Masked("session_lost", f"the patch could not be captured: {error}", fields)
+        except CaptureError as error:
+            fields = {name: value for name, value in fields.items() if name not in LOST_SESSION}
+            return Masked("verifier_error", f"the patch could not be captured: {error}", {**fields, "evaluation_completed": False})
+        state.fields["patch_capture_time_taken"] = round(time.monotonic() - started, 3)
         with _as_contract_error():
             await state.stop_box()
         state.patch = patch
         return None
 
     async def _grade(self, session: ResourcesSession[TaskState] | None, state: TaskState, patch: Patch) -> Verdict:
-        base: dict[str, Any] = {"instance_id": state.task.instance_id, **patch.fields(self.config.include_model_patch_in_response)}
-        if state.observations is not None:
-            base["task_sandbox_observation"] = {"role": "task", **state.observations}
+        shown = patch.fields(self.config.include_model_patch_in_response)
+        base: dict[str, Any] = {"instance_id": state.task.instance_id, **shown, **state.fields}
         if not patch.data:
             return nothing_to_grade(base)
-        run = GradingRun(False, problem="not run")
+        run = GradingRun(None, problem="not run")
         for attempt in range(self.config.inconclusive_verification_retries + 1):
             run = await self._grade_once(session, state, patch)
             base["verification_attempts"] = attempt + 1
@@ -164,16 +176,14 @@ class SweServer(ResourcesServer[TaskState]):
             }
             run = await run_tests(state.box, self.profile, state.task, patch, self.config.setup_timeout, self.config.evaluation_timeout)
         except SandboxError as error:
-            run = GradingRun(True, problem=f"the grading sandbox failed: {error}", problem_kind=_kind(error))
+            run = GradingRun(None, problem=f"the grading sandbox failed: {error}", problem_kind=_kind(error))
         finally:
             with contextlib.suppress(SandboxError):  # it stays registered for release, and the next try must not start beside it
                 await state.stop_box()
         if state.box is not None:
             raise ContractError(500, f"sandbox {state.box.sandbox_id} could not be stopped", kind="session_release_failed", terminal=False)
         timing["patch_verification_time_taken"] = round(time.monotonic() - started, 3)
-        return GradingRun(
-            run.patch_applied, run.grade, run.timed_out, run.output, run.problem, run.problem_kind, {**run.fields, **timing}
-        )
+        return replace(run, fields={**run.fields, **timing})
 
     async def _start_box(self, session: ResourcesSession[TaskState] | None, task: Task, role: Role) -> OwnedSandbox:
         spec: SandboxSpec = self.config.sandbox_config.model_copy(update={"image": task.image, "workdir": task.workdir})
@@ -196,7 +206,7 @@ class SweServer(ResourcesServer[TaskState]):
 
 
 @contextlib.contextmanager
-def _as_contract_error() -> Iterator[None]:
+def _as_contract_error() -> Generator[None]:
     """A sandbox that fails is the provider's trouble (503, to be tried again), but for a spec that can never be met (422)."""
     try:
         yield

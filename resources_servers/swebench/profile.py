@@ -6,7 +6,8 @@ the network. The script of the tests needs none of that.
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 from swebench.harness.constants import (
@@ -20,8 +21,7 @@ from swebench.harness.constants import (
     ResolvedStatus,
 )
 from swebench.harness.grading import get_eval_tests_report, get_resolution_status, test_failed
-from swebench.harness.log_parsers import MAP_REPO_TO_PARSER
-from swebench.harness.log_parsers import python as python_parsers
+from swebench.harness.log_parsers import MAP_REPO_TO_PARSER, c, go, java, javascript, php, python, ruby, rust
 from swebench.harness.test_spec.create_scripts import make_eval_script_list
 
 from gym.swe.profile import Evaluation, Grade, Task, image_from_template
@@ -29,16 +29,32 @@ from gym.swe.profile import Evaluation, Grade, Task, image_from_template
 WORKDIR = "/testbed"
 IMAGE = "swebench/sweb.eval.x86_64.{instance_id_1776}:latest"
 
+Parser = Callable[[str, Any], dict[str, str]]
+
+
+def _parsers_of(*modules: ModuleType) -> dict[str, Parser]:
+    return {name: value for module in modules for name, value in vars(module).items() if name.startswith("parse_log_") and callable(value)}
+
+
+PARSERS = _parsers_of(c, go, java, javascript, php, python, ruby, rust)
+"""Log parsers by the names that rows give them."""
+
 
 class SwebenchProfile:
     """Rows of SWE-bench Verified, and of data sets in the same format."""
 
     def task(self, row: Mapping[str, Any], image_template: str | None) -> Task:
-        """Read a row."""
+        """Read a row. Its image is that of the template, else the row's own `image`, else the published one."""
         texts = {name: _text(row, name) for name in ("instance_id", "repo", "version", "patch", "test_patch")}
+        named = row.get("image")
+        if named is not None and not (isinstance(named, str) and named):
+            raise ValueError(f"image must be the name of an image, got {named!r}")
+        image = image_from_template(image_template or IMAGE, texts["instance_id"]) if image_template or named is None else named
+        parser_of(row)
+        eval_type_of(row)
         return Task(
             instance_id=texts["instance_id"],
-            image=image_from_template(image_template or IMAGE, texts["instance_id"]),
+            image=image,
             workdir=WORKDIR,
             gold_patch=texts["patch"],
             test_patch=texts["test_patch"],
@@ -60,12 +76,8 @@ class SwebenchProfile:
 
     def grade(self, task: Task, output: str) -> Grade:
         """Read the output with the repository's parser, and judge with the package's report."""
-        name = task.row.get("log_parser")
-        parser = getattr(python_parsers, str(name), None) if name else MAP_REPO_TO_PARSER.get(task.row["repo"])
-        if parser is None:
-            raise ValueError(f"there is no log parser {name or 'for ' + str(task.row['repo'])!r}")
-        statuses = dict(parser(output, None))
-        kind = EvalType.FAIL_ONLY if task.row["repo"] in FAIL_ONLY_REPOS else EvalType.PASS_AND_FAIL
+        statuses = dict(parser_of(task.row)(output, None))
+        kind = eval_type_of(task.row)
         wanted = {FAIL_TO_PASS: test_names(task.row, FAIL_TO_PASS), PASS_TO_PASS: test_names(task.row, PASS_TO_PASS)}
         report = get_eval_tests_report(statuses, wanted, eval_type=kind)
         failed = tuple(report[FAIL_TO_PASS]["failure"] + report[PASS_TO_PASS]["failure"])
@@ -76,6 +88,28 @@ class SwebenchProfile:
             definitely_failed=tuple(test for test in failed if test in statuses and test_failed(test, statuses)),
             fields={"failed_required_tests": list(failed)},
         )
+
+
+def parser_of(row: Mapping[str, Any]) -> Parser:
+    """The parser that the row names, else its repository's. Raises ValueError if there is none."""
+    name = row.get("log_parser")
+    parser = PARSERS.get(str(name)) if name else MAP_REPO_TO_PARSER.get(str(row.get("repo")))
+    if parser is None:
+        raise ValueError(
+            f"the swebench package has no log parser {name!r}" if name else f"the package knows no way to read tests of {row.get('repo')!r}"
+        )
+    return parser
+
+
+def eval_type_of(row: Mapping[str, Any]) -> EvalType:
+    """Whether only failures are printed by the row's tests: as it says, else by its repository. Raises ValueError."""
+    named = row.get("eval_type")
+    if named is None:
+        return EvalType.FAIL_ONLY if row.get("repo") in FAIL_ONLY_REPOS else EvalType.PASS_AND_FAIL
+    try:
+        return EvalType(named)
+    except ValueError as error:
+        raise ValueError(f"eval_type {named!r} is not one of {', '.join(kind.value for kind in EvalType)}") from error
 
 
 def test_names(row: Mapping[str, Any], key: str) -> list[str]:

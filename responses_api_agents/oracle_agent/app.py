@@ -78,8 +78,10 @@ class OracleAgent(AgentServer[Oracle]):
         result = await self._run(box, _APPLY, self.config.apply_timeout)
         await self._run(box, f"rm -f {_PATCH}", 60)
         if not result.ok:
-            raise ContractError(500, f"the gold patch does not apply: {(result.stdout + result.stderr).strip()[-500:]}", kind="agent_run_error", terminal=True)
-        return Response(id=f"resp_{session.id}", model="oracle", status="completed", output=[assistant_message("I applied the gold patch.")])
+            said = (result.stdout + result.stderr).strip()[-500:]
+            raise ContractError(500, f"the gold patch does not apply: {said}", kind="agent_run_error", terminal=True)
+        message = assistant_message("I applied the gold patch.")
+        return Response(id=f"resp_{session.id}", model="oracle", status="completed", output=[message])
 
     async def _run(self, box: BorrowedSandbox, command: str, timeout: float) -> ExecResult:
         """Run a command; a sandbox that died under it is a failure of the episode, not of the patch."""
