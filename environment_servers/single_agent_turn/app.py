@@ -26,7 +26,6 @@ from gym.protocol.ids import new_agent_session_id, new_resources_session_id
 from gym.protocol.resources import ResourcesSeedSessionResponse
 from gym.protocol.responses import Response
 from gym.servers import EnvironmentServer, Episode
-from gym.servers.cleanup import CleanupHandle
 from gym.servers.environment import EpisodeFailed
 
 _CALL_SECONDS: float | None = None
@@ -51,7 +50,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         episode.stage = "seed"
         resources_session_id = new_resources_session_id()
         close_body = {"resources_session_id": resources_session_id, "episode_id": episode_id}
-        close_resources = self.owe_close(episode, resources.name, routes.CLOSE_SESSION, close_body, resources_session_id)
+        self.owe_close(episode, resources.name, routes.CLOSE_SESSION, close_body, resources_session_id)
         seed_body = {**close_body, "task_id": episode.task_id.model_dump(), "task_data": task.task_data}
         reply = await resources.post(routes.SEED_SESSION, seed_body, timeout=_CALL_SECONDS)
         seeded = _parse(ResourcesSeedSessionResponse, reply, resources.name)
@@ -64,12 +63,8 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         reply = await resources.post(routes.VERIFY, verify_body, timeout=_CALL_SECONDS, cookies=agent.resources_cookies)
         result = _object(reply, resources.name)
         _check_verdict(resources.name, result)
-        result |= agent.extra
-        try:
-            await close_resources.close()
-        except (CallError, TimeoutError):
-            pass  # the verdict stands; the final unwind tries this close once more
-        return result
+        episode.stage = "cleanup"
+        return {**result, **agent.extra}
 
     async def _act(
         self, episode: Episode[SingleAgentTurnTaskInput], params: dict[str, Any], seeded: ResourcesSeedSessionResponse, cookies: dict[str, str]
@@ -80,7 +75,13 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         episode.stage = "agent"
         agent_session_id = new_agent_session_id()
         close_body = {"agent_session_id": agent_session_id, "episode_id": episode.id.model_dump()}
-        close_agent = self.owe_close(episode, agent.name, routes.CLOSE_AGENT_SESSION, close_body, agent_session_id)
+
+        def keep_partial(closed: Any) -> None:
+            partial = closed.get("partial_response") if isinstance(closed, dict) else None
+            if isinstance(partial, dict) and episode.partial.get("partial_response") is None:
+                episode.partial["partial_response"] = partial
+
+        close_agent = self.owe_close(episode, agent.name, routes.CLOSE_AGENT_SESSION, close_body, agent_session_id, keep_partial)
         request = AgentSeedSessionRequest(
             agent_session_id=agent_session_id,
             episode_id=episode.id,
@@ -103,15 +104,12 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         except TimeoutError:
             if not limit.expired():
                 raise
-        except CallError:
-            await self._keep_partial(episode, close_agent)
-            raise
         episode.partial["partial_response"] = response
 
         episode.stage = "cleanup"
         try:
             closed = AgentCloseSessionResponse.model_validate(await close_agent.close())
-        except (CallError, TimeoutError, ValidationError) as error:
+        except (CallError, ContractError, TimeoutError, ValidationError) as error:
             raise EpisodeFailed(_unclosed(agent.name, error, self.config.cleanup_timeout_seconds)) from error
         extra: dict[str, Any] = {}
         if closed.agent_observations is not None:
@@ -124,15 +122,6 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
             response = partial.model_dump(mode="json", exclude_unset=True) if partial else _empty_response(episode.id.capture_key)
         episode.partial["partial_response"] = response
         return _Acted(response, cookies if closed.resources_cookies is None else closed.resources_cookies, extra)
-
-    async def _keep_partial(self, episode: Episode[SingleAgentTurnTaskInput], close_agent: CleanupHandle) -> None:
-        """Close the agent whose activation failed, for the work that its close reports. If that fails too, the final unwind tries again."""
-        try:
-            closed = AgentCloseSessionResponse.model_validate(await close_agent.close())
-        except (CallError, TimeoutError, ValidationError):
-            return
-        if closed.partial_response is not None:
-            episode.partial["partial_response"] = closed.partial_response.model_dump(mode="json", exclude_unset=True)
 
     def _tool_accesses(self, seeded: ResourcesSeedSessionResponse, cookies: dict[str, str]) -> list[ToolAccess]:
         info = self.context.info(self.config.resources_server)
@@ -204,7 +193,7 @@ def _broken(reason: str, kind: str = "protocol_violation") -> ContractError:
 
 def _unclosed(name: str, error: Exception, bound: float) -> EpisodeFailure:
     reason = f"no answer within {bound:g} s" if isinstance(error, TimeoutError) else str(error)
-    terminal = error.terminal if isinstance(error, CallError) else False
+    terminal = error.terminal if isinstance(error, (CallError, ContractError)) else False
     return EpisodeFailure(
         failure_reason=f"the agent session could not be closed, so nothing was verified: {name}: {reason}",
         terminal=terminal,

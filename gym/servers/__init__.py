@@ -8,7 +8,7 @@ Importing this package imports no HTTP client and no web server.
 from gym.protocol.verdicts import Masked, Scored, Verdict
 from gym.servers.agents import AgentServer, AgentSession
 from gym.servers.context import ServerContext
-from gym.servers.environment import Episode, EnvironmentServer
+from gym.servers.environment import EnvironmentServer, Episode
 from gym.servers.models import ModelServer
 from gym.servers.resources import ResourcesServer, ResourcesSession
 from gym.servers.tools import tool

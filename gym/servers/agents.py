@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from gym.config.schema import AgentConfig, Kind
 from gym.protocol import routes
-from gym.protocol.agents import AgentCloseSessionRequest, AgentCloseSessionResponse, AgentSeedSessionRequest
 from gym.protocol.access import SandboxAccess, ToolAccess
+from gym.protocol.agents import AgentCloseSessionRequest, AgentCloseSessionResponse, AgentSeedSessionRequest
 from gym.protocol.errors import ContractError
 from gym.protocol.ids import EpisodeId, TaskId
 from gym.protocol.responses import Response, ResponseCreateParams
@@ -45,6 +45,8 @@ class AgentSession(Session[State]):
         self.partial_response: Response | None = None
         """The work so far, for an agent that is stopped half-way."""
         self.trajectory: Any = None
+        self.activation: bytes | None = None
+        """The digest of the body that activated it first."""
 
 
 class AgentServer(Server, Generic[State]):
@@ -57,7 +59,10 @@ class AgentServer(Server, Generic[State]):
     def __init__(self, config: AgentConfig, context: ServerContext) -> None:
         super().__init__(config, context)
         self.sessions: SessionRegistry[State] = SessionRegistry(
-            "agent session", ttl_seconds=config.session_ttl_seconds, receipt_seconds=config.session_receipt_seconds
+            "agent session",
+            ttl_seconds=config.session_ttl_seconds,
+            receipt_seconds=config.session_receipt_seconds,
+            finish=self._finish,
         )
         self._cookies = CookieSigner(context.credentials.secret, context.instance)
 
@@ -73,14 +78,17 @@ class AgentServer(Server, Generic[State]):
         raise ContractError(501, f"{type(self).__name__} does not act")
 
     async def close_session(self, session: AgentSession[State]) -> None:
-        """Stop the harness for certain and fill in what the session reports. Raise if it may still be running."""
+        """Stop the harness for certain and fill in what the session reports. Raise if it may still be running.
+
+        Runs however the session ends (closed, expired, at shutdown), once `open_session` has returned or has set `session.state`.
+        """
 
     def route_specs(self) -> list[RouteSpec]:
         """The contract's routes."""
         return [
-            RouteSpec(routes.AGENT_SESSIONS, self._open, Access.CONTROL),
+            RouteSpec(routes.AGENT_SESSIONS, self._open, Access.CONTROL, broken="agent_run_error"),
             RouteSpec(routes.CLOSE_AGENT_SESSION, self._close, Access.CONTROL),
-            RouteSpec(routes.RESPONSES, self._responses, Access.CONTROL, under_rollout=True),
+            RouteSpec(routes.RESPONSES, self._responses, Access.CONTROL, under_rollout=True, broken="agent_run_error"),
         ]
 
     def background(self) -> list[Any]:
@@ -119,33 +127,37 @@ class AgentServer(Server, Generic[State]):
             reason = "needs the session cookie that /v1/agent_sessions set" if value is None else "got a session cookie of another run"
             raise ContractError(401, f"{call.path} {reason}")
         prefix = "" if call.capture_key is None else routes.rollout_prefix(call.capture_key, token_capture=call.token_capture)
+        episode_id = self.sessions.episode_of(session_id)
+        if episode_id is not None and call.capture_key not in (None, episode_id.capture_key):
+            raise ContractError(409, f"agent session {session_id} belongs to {episode_id.capture_key}, not to {call.capture_key}")
         key = digest(call.body)
-        if self.one_activation and self.sessions.keys(session_id) - {key}:
-            raise ContractError(409, f"agent session {session_id} runs once, and was already activated with another body")
+        if self.one_activation and self.sessions.is_open(session_id):
+            session = self.sessions.get(session_id)
+            assert isinstance(session, AgentSession)
+            session.activation = session.activation or key
+            if session.activation != key:
+                raise ContractError(409, f"agent session {session_id} runs once, and was already activated with another body")
 
         async def run(session: Session[State]) -> Response:
             assert isinstance(session, AgentSession)
-            if session.episode_id is not None and call.capture_key not in (None, session.episode_id.capture_key):
-                raise ContractError(409, f"agent session {session_id} belongs to {session.episode_id.capture_key}, not to {call.capture_key}")
             return await self.respond(session, params, prefix)
 
         return await self.sessions.once(session_id, key, run)
 
     async def _close(self, call: Call) -> Mapping[str, Any]:
         request = call.parse(AgentCloseSessionRequest)
-
-        async def finish(session: Session[State]) -> AgentCloseSessionResponse:
-            assert isinstance(session, AgentSession)
-            await self.close_session(session)
-            return AgentCloseSessionResponse(
-                agent_session_id=session.id,
-                agent_observations=session.observations,
-                resources_cookies=session.resources_cookies,
-                partial_response=session.partial_response,
-                agent_trajectory=session.trajectory,
-            )
-
-        reply = await self.sessions.close(request.agent_session_id, request.episode_id, finish)
+        reply = await self.sessions.close(request.agent_session_id, request.episode_id)
         if reply is None:
             return {"agent_session_id": request.agent_session_id}
         return {key: value for key, value in reply.model_dump(mode="json", exclude_unset=True).items() if value is not None}
+
+    async def _finish(self, session: Session[State]) -> AgentCloseSessionResponse:
+        assert isinstance(session, AgentSession)
+        await self.close_session(session)
+        return AgentCloseSessionResponse(
+            agent_session_id=session.id,
+            agent_observations=session.observations,
+            resources_cookies=session.resources_cookies,
+            partial_response=session.partial_response,
+            agent_trajectory=session.trajectory,
+        )

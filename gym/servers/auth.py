@@ -9,6 +9,7 @@ import hmac
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from urllib.parse import quote, unquote
 
 from itsdangerous import BadSignature, Signer
 
@@ -60,13 +61,13 @@ class CookieSigner:
 
     def sign(self, session_id: str) -> str:
         """The cookie's value for a session."""
-        return self._signer.sign(session_id).decode()
+        return self._signer.sign(quote(session_id, safe="")).decode()
 
     def read(self, value: str | None) -> str | None:
         """The session id in a cookie's value, or None if there is none or it was not signed by us."""
         if value is None:
             return None
         try:
-            return self._signer.unsign(value).decode()
+            return unquote(self._signer.unsign(value).decode())
         except (BadSignature, UnicodeDecodeError):
             return None

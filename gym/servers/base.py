@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +14,8 @@ from gym.servers.auth import Credentials
 from gym.servers.context import ServerContext
 from gym.servers.http import Access, Answer, Call, Endpoint, Handler
 from gym.servers.routing import Router
+
+log = logging.getLogger("gym.servers")
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,22 @@ class RouteSpec:
     """Also offered below `/ng-rollout/<capture key>[/training-token-capture]`."""
     leaves_with_client: bool = False
     logged: bool = True
+    broken: str = ""
+    """The failure kind of an unexpected exception in the handler; "" stands for `<instance>:internal_error`."""
 
-    def bind(self, credentials: Credentials) -> Endpoint:
+    def bind(self, credentials: Credentials, instance: str) -> Endpoint:
         """The endpoint of this route under these credentials."""
-        return Endpoint(self.path, self.handler, credentials, self.access, self.method, self.under_rollout, self.leaves_with_client, self.logged)
+        return Endpoint(
+            self.path,
+            self.handler,
+            credentials,
+            self.access,
+            self.method,
+            self.under_rollout,
+            self.leaves_with_client,
+            self.logged,
+            self.broken or f"{instance}:internal_error",
+        )
 
 
 class Server:
@@ -51,6 +66,9 @@ class Server:
     async def start(self) -> None:
         """Run once before the first request; an exception stops the whole start with its message."""
 
+    async def wind_up(self) -> None:
+        """Run at the end, while requests are still answered: bring what is in flight to an answer. Must be bounded."""
+
     async def stop(self) -> None:
         """Run once after the last request; must be bounded."""
 
@@ -63,7 +81,7 @@ class Server:
         return []
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """Start the server, keep its background work going, stop it."""
         await self.start()
         tasks = [asyncio.ensure_future(work) for work in self.background()]
@@ -72,12 +90,14 @@ class Server:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    log.error("background work of %s had ended: %s: %s", self.context.instance, type(ended).__name__, ended)
             await self.stop()
 
     def app(self) -> Router:
         """The server as an ASGI application; whoever runs it enters `running()` around it."""
-        return Router(spec.bind(self.context.credentials) for spec in (*self._common(), *self.route_specs()))
+        return Router(spec.bind(self.context.credentials, self.context.instance) for spec in (*self._common(), *self.route_specs()))
 
     def _common(self) -> list[RouteSpec]:
         return [

@@ -50,11 +50,14 @@ class CleanupStack:
         self._handles.append(handle)
         return handle
 
-    async def unwind(self) -> list[str]:
-        """Give everything back, and return one line for each thing that could not be. Shielded from cancellation, which is raised afterwards."""
+    async def unwind(self, *, tries: int = 1) -> list[str]:
+        """Give everything back, each thing with so many tries, and return one line for each that could not be.
+
+        Shielded from cancellation, which is raised afterwards.
+        """
         if all(handle.done for handle in self._handles):
             return []
-        work = asyncio.ensure_future(self._unwind())
+        work = asyncio.ensure_future(self._unwind(tries))
         cancelled: asyncio.CancelledError | None = None
         while not work.done():
             try:
@@ -65,13 +68,16 @@ class CleanupStack:
             raise cancelled
         return work.result()
 
-    async def _unwind(self) -> list[str]:
+    async def _unwind(self, tries: int) -> list[str]:
         problems: list[str] = []
         for handle in reversed(self._handles):
-            try:
-                await handle.close()
-            except Exception as error:
-                reason = f"no answer within {self._timeout:g} s" if isinstance(error, TimeoutError) else str(error)
-                problems.append(f"{handle.what}: {reason}")
-                log.error("cannot clean up %s: %s", handle.what, reason)
+            for left in reversed(range(tries)):
+                try:
+                    await handle.close()
+                    break
+                except Exception as error:
+                    reason = f"no answer within {self._timeout:g} s" if isinstance(error, TimeoutError) else str(error)
+                    log.error("cannot clean up %s: %s%s", handle.what, reason, "; once more" if left else "")
+                    if not left:
+                        problems.append(f"{handle.what}: {reason}")
         return problems

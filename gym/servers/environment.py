@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from gym.client import CallError
 from gym.config.schema import EnvironmentServerConfig, Kind
@@ -31,6 +31,20 @@ from gym.servers.journal import Debt, Journal
 log = logging.getLogger("gym.servers.environment")
 
 TaskInput = TypeVar("TaskInput", bound=BaseModel)
+
+_SETTLE_SECONDS = 60.0
+"""How often sessions that could not be closed are tried again."""
+
+
+class _TaskIdentity(BaseModel):
+    task_id: TaskId
+
+
+class _Identity(BaseModel):
+    """The part of a `/run` body that an answer needs."""
+
+    episode_id: EpisodeId
+    task: _TaskIdentity
 
 
 class EpisodeFailed(Exception):
@@ -53,10 +67,10 @@ class Episode(Generic[TaskInput]):
         self.cleanup = CleanupStack(cleanup_timeout)
         self.partial: dict[str, Any] = {}
         """Goes into a failure: what is worth keeping of an episode that did not end well."""
-
-    def fail(self, error: Exception, *, stage: Stage | None = None) -> EpisodeFailed:
-        """`error` as the failure that ends this episode, in `stage` or the one it is in."""
-        return EpisodeFailed(failure_of(error, stage or self.stage))
+        self.result: dict[str, Any] | None = None
+        """The verdict once there is one; nothing that happens later takes it away."""
+        self.debts: set[str] = set()
+        """The journal's keys of what it will close itself."""
 
 
 def failure_of(error: Exception, stage: Stage) -> EpisodeFailure:
@@ -83,6 +97,7 @@ class EnvironmentServer(Server, Generic[TaskInput]):
         self._episodes: dict[int, Episode[TaskInput]] = {}
         self._queued = 0
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._stopping = False
         self._journal: Journal | None = None
 
     async def run_episode(self, episode: Episode[TaskInput]) -> dict[str, Any]:
@@ -92,7 +107,7 @@ class EnvironmentServer(Server, Generic[TaskInput]):
     def route_specs(self) -> list[RouteSpec]:
         """The contract's routes. A caller that goes away cancels its episode, which then cleans up."""
         return [
-            RouteSpec(routes.RUN, self._run, Access.CONTROL, leaves_with_client=True),
+            RouteSpec(routes.RUN, self._run, Access.CONTROL, leaves_with_client=True, broken="environment_server_failed"),
             RouteSpec(routes.AGGREGATE_METRICS, self.aggregate_metrics, Access.CONTROL),
         ]
 
@@ -101,45 +116,80 @@ class EnvironmentServer(Server, Generic[TaskInput]):
         return {"agent_metrics": {}}
 
     async def start(self) -> None:
-        """Open the journal, and close what a predecessor that died left open."""
+        """Open the journal, which may hold what a predecessor that died left open."""
         self._journal = Journal(self.context.state_dir / f"{self.context.instance}.journal")
-        for debt in self._journal.debts:
-            await self._pay(debt)
 
-    async def stop(self) -> None:
-        """Cancel what still runs, wait for its cleanup, and close the journal; what is still owed stays in it."""
+    def background(self) -> list[Any]:
+        """The payer of old debts."""
+        return [self._settle_debts()]
+
+    async def wind_up(self) -> None:
+        """Cancel what still runs, and wait until it has cleaned up and answered."""
+        self.draining = self._stopping = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=3 * self.config.cleanup_timeout_seconds)
+
+    async def stop(self) -> None:
+        """End what still runs and close the journal; what is still owed stays in it."""
+        await self.wind_up()
         if self._journal is not None:
             self._journal.close()
             self._journal = None
 
+    async def _settle_debts(self) -> None:
+        """Close what a predecessor that died left open, and what no episode of ours that has ended could close."""
+        while self._journal is not None:
+            running = {key for episode in self._episodes.values() for key in episode.debts}
+            await asyncio.gather(*(self._pay(debt) for debt in self._journal.debts if debt.key not in running))
+            await asyncio.sleep(_SETTLE_SECONDS)
+
     async def _pay(self, debt: Debt) -> None:
         try:
             await self.context.peer(debt.peer).post(debt.route, debt.body, timeout=self.config.cleanup_timeout_seconds)
-        except (CallError, KeyError) as error:
-            log.warning("cannot close %s of %s, left open by a server that died: %s", debt.key, debt.peer, error)
+        except Exception as error:
+            log.warning("cannot close %s of %s, which was left open: %s", debt.key, debt.peer, error)
+            if not isinstance(error, CallError) or not error.terminal:
+                return
         else:
-            log.info("closed %s of %s, left open by a server that died", debt.key, debt.peer)
-            if self._journal is not None:
-                self._journal.paid(debt.key)
+            log.info("closed %s of %s, which was left open", debt.key, debt.peer)
+        if self._journal is not None:
+            self._journal.paid(debt.key)
 
-    def owe_close(self, episode: Episode[TaskInput], peer: str, route: str, body: dict[str, Any], key: str) -> CleanupHandle:
+    def owe_close(
+        self,
+        episode: Episode[TaskInput],
+        peer: str,
+        route: str,
+        body: dict[str, Any],
+        key: str,
+        then: Callable[[Any], None] = lambda reply: None,
+    ) -> CleanupHandle:
         """Journal and register the close of a session that is about to be asked for; returns its cleanup handle.
 
-        Its `close()` returns the parsed reply.
+        Its `close()` returns the parsed reply, which `then` gets whoever closes. Raises ContractError
+        (persistence_failed) if the journal cannot be written.
         """
         assert self._journal is not None
-        self._journal.owe(Debt(key, peer, route, body))
+        try:
+            self._journal.owe(Debt(key, peer, route, body))
+        except OSError as error:
+            reason = f"the journal of {self.context.instance} cannot be written: {error.strerror or error}"
+            raise ContractError(500, reason, kind="persistence_failed", terminal=False) from error
+        episode.debts.add(key)
 
         async def close() -> Any:
             reply = await self.context.peer(peer).post(route, body, timeout=None)
             if self._journal is not None:
                 self._journal.paid(key)
-            return reply.json()
+            try:
+                value = reply.json()
+            except ValueError as error:
+                raise ContractError(502, f"{peer} answered {route} with something that is not JSON", terminal=True) from error
+            then(value)
+            return value
 
         return episode.cleanup.register(f"{key} of {peer}", close)
 
@@ -168,21 +218,34 @@ class EnvironmentServer(Server, Generic[TaskInput]):
 
     async def run(self, body: Any) -> dict[str, Any]:
         """One episode from a `/run` body to its answer. Raises ContractError only if the episode cannot be identified."""
-        request = parse(EpisodeRequest[dict[str, Any]], body, "the body of /run")
-        identity = {"episode_id": request.episode_id.model_dump(), "task_id": request.task.task_id.model_dump()}
         try:
-            typed = parse(EpisodeRequest[self.task_input_model], body, "the body of /run")
+            request = parse(EpisodeRequest[self.task_input_model], body, "the body of /run")
         except ContractError as error:
-            return {**identity, "failure": _failure_body(failure_of(error, "admission"), {})}
-        episode: Episode[TaskInput] = Episode(typed, self.config.cleanup_timeout_seconds)
+            try:
+                known = _Identity.model_validate(body)
+            except ValidationError:
+                raise error from None
+            return {**_identity(known.episode_id, known.task.task_id), "failure": _failure_body(failure_of(error, "admission"), {})}
+        episode: Episode[TaskInput] = Episode(request, self.config.cleanup_timeout_seconds)
+        identity = _identity(episode.id, episode.task_id)
         try:
             async with self._admitted():
-                return {**identity, **await self._run_admitted(episode)}
+                return {**identity, "result": await self._run_admitted(episode)}
         except EpisodeFailed as failed:
-            return {**identity, "failure": _failure_body(failed.failure, {})}
+            failure = failed.failure
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._stopping or task is None:
+                raise
+            task.uncancel()  # it was us: the caller is still there and gets an answer
+            if episode.result is not None:
+                return {**identity, "result": episode.result}
+            reason = f"the servers were stopping, and the episode was cancelled in stage {episode.stage}"
+            failure = EpisodeFailure(failure_reason=reason, terminal=False, failure_kind="shutdown", stage=episode.stage)
+        return {**identity, "failure": _failure_body(failure, episode.partial)}
 
     @contextlib.asynccontextmanager
-    async def _admitted(self) -> AsyncIterator[None]:
+    async def _admitted(self) -> AsyncGenerator[None]:
         """A place among the running episodes. Raises EpisodeFailed (stage admission) if none comes free in time."""
         if self._slots is None:
             yield
@@ -193,7 +256,7 @@ class EnvironmentServer(Server, Generic[TaskInput]):
                 await self._slots.acquire()
         except TimeoutError:
             waited = f"{self.config.queue_timeout_seconds:g} s"
-            reason = f"no place came free within queue_timeout_seconds ({waited}; {self.config.max_concurrent_episodes} episodes may run at once)"
+            reason = f"no place came free within queue_timeout_seconds ({waited}; max_concurrent_episodes: {self.config.max_concurrent_episodes})"
             failure = EpisodeFailure(failure_reason=reason, terminal=False, failure_kind="environment_server_failed", stage="admission")
             raise EpisodeFailed(failure) from None
         finally:
@@ -204,32 +267,39 @@ class EnvironmentServer(Server, Generic[TaskInput]):
             self._slots.release()
 
     async def _run_admitted(self, episode: Episode[TaskInput]) -> dict[str, Any]:
+        """The result, once all is given back. What has a verdict by then tries its last close twice, outside of the deadline."""
         self._episodes[id(episode)] = episode
         try:
-            return await self._run_within_deadline(episode)
+            episode.result = await self._run_within_deadline(episode)
+            return episode.result
         finally:
             try:
-                await episode.cleanup.unwind()
+                await episode.cleanup.unwind(tries=1 if episode.result is None else 2)
             finally:
                 del self._episodes[id(episode)]
 
     async def _run_within_deadline(self, episode: Episode[TaskInput]) -> dict[str, Any]:
+        """What `run_episode` returns. Raises EpisodeFailed."""
         limit = self.config.default_episode_timeout_seconds
         deadline = asyncio.timeout(limit)
         try:
             async with deadline:
-                return {"result": await self.run_episode(episode)}
+                return await self.run_episode(episode)
         except TimeoutError as error:
             if not deadline.expired():
                 failure = failure_of(error, episode.stage)
             else:
-                reason = f"the episode ran longer than default_episode_timeout_seconds ({limit:g} s) and was stopped in stage {episode.stage}"
+                reason = f"the episode ran longer than default_episode_timeout_seconds ({limit:g} s) and was stopped ({episode.stage})"
                 failure = EpisodeFailure(failure_reason=reason, terminal=False, failure_kind="cancelled", stage=episode.stage)
         except Exception as error:
             if not isinstance(error, (EpisodeFailed, CallError, ContractError)):
                 log.exception("episode %s broke in stage %s", episode.id.capture_key, episode.stage)
             failure = failure_of(error, episode.stage)
-        return {"failure": _failure_body(failure, episode.partial)}
+        raise EpisodeFailed(failure)
+
+
+def _identity(episode_id: EpisodeId, task_id: TaskId) -> dict[str, Any]:
+    return {"episode_id": episode_id.model_dump(), "task_id": task_id.model_dump()}
 
 
 def _failure_body(failure: EpisodeFailure, partial: dict[str, Any]) -> dict[str, Any]:

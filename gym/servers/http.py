@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -125,37 +125,42 @@ class Endpoint:
     under_rollout: bool = False
     leaves_with_client: bool = False
     logged: bool = True
+    broken: str = "environment_server_failed"
+    """The failure kind of an unexpected exception."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
         started = time.perf_counter()
         call: Call | None = None
+        status = 0
         try:
-            call = await self._read(scope, receive)
-            self._authorize(call)
-            answer = await (self._with_client(call, receive) if self.leaves_with_client else self.handler(call))
+            call = self._call(scope)
+            self._authorize(call)  # before the body, which only those who may send one can have us hold
+            call.body = await _read_body(receive, self.path, call.headers)
+            answer = await self._with_client(self.handler(call), receive)
+            if isinstance(answer, Stream):
+                status = await self._stream(answer, receive, send)
+            else:
+                answer = answer if isinstance(answer, Answer) else Answer(answer)
+                answer = replace(answer, body=to_json(answer.body))
         except ContractError as error:
             answer = Answer(error.body(), error.status, headers=_retry_after(error))
         except CallError as error:
-            answer = Answer(_call_error_body(error), _status_of(error))
+            answer = Answer(_call_error_body(error), _status_of(error), headers=_retry_after(error))
         except Exception as error:
             log.exception("unexpected error in %s", self.path)
-            broken = ContractError(500, redacted(f"{type(error).__name__}: {error}"), kind="environment_server_failed")
+            broken = ContractError(500, redacted(f"{type(error).__name__}: {error}"), kind=self.broken)
             answer = Answer(broken.body(), 500)
-        if isinstance(answer, Stream):
-            status = await answer.write(send)
-        else:
-            answer = answer if isinstance(answer, Answer) else Answer(answer)
+        if isinstance(answer, Answer):
             status = answer.status
             await respond(send, answer)
         if self.logged and access_log.isEnabledFor(logging.INFO):
             key = f" episode={call.capture_key}" if call is not None and call.capture_key else ""
             access_log.info("%s %s %d %.1fms%s", scope["method"], scope["path"], status, (time.perf_counter() - started) * 1000, key)
 
-    async def _read(self, scope: Message, receive: Receive) -> Call:
+    def _call(self, scope: Message) -> Call:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        body = await _read_body(receive, self.path)
-        return Call(scope["path"], body, headers, scope.get("capture_key"), scope.get("token_capture", False))
+        return Call(scope["path"], b"", headers, scope.get("capture_key"), scope.get("token_capture", False))
 
     def _authorize(self, call: Call) -> None:
         authorization = call.headers.get("authorization")
@@ -168,18 +173,40 @@ class Endpoint:
         if not allowed:
             raise ContractError(401, f"{self.path} needs this run's bearer token ('gym env status --json' shows where it is)")
 
-    async def _with_client(self, call: Call, receive: Receive) -> Any:
-        """Run the handler until it ends or the client is gone; in the latter case it is cancelled and awaited."""
-        work = asyncio.ensure_future(self.handler(call))
+    async def _stream(self, stream: Stream, receive: Receive, send: Send) -> int:
+        """Have a stream written. One that breaks after its start is left unfinished, which its reader sees as a broken connection."""
+        begun = False
+
+        async def sent(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            return await self._with_client(stream.write(sent), receive)
+        except Exception as error:
+            if not begun:
+                raise
+            log.warning("the streamed answer of %s broke off: %s", self.path, redacted(f"{type(error).__name__}: {error}"))
+            return 499 if isinstance(error, ContractError) and error.status == 499 else 502
+
+    async def _with_client(self, handling: Awaitable[Any], receive: Receive) -> Any:
+        """What `handling` returns. Where the route leaves with its client, it is cancelled, and awaited, once the client is gone."""
+        if not self.leaves_with_client:
+            return await handling
+        work = asyncio.ensure_future(handling)
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            gone.cancel()
+            if not gone.done():
+                gone.cancel()
             if not work.done():
                 work.cancel()
                 await asyncio.wait((work,))
         if work.cancelled():
+            if not gone.done() or gone.cancelled():
+                raise ContractError(503, f"{self.path} was cancelled: the server is stopping", kind="shutdown", terminal=False)
             raise ContractError(499, f"the client of {self.path} went away", kind="cancelled", terminal=False)
         return work.result()
 
@@ -189,22 +216,21 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _read_body(receive: Receive, path: str) -> bytes:
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        return body
-    parts = [body]
-    size = len(body)
-    while message.get("more_body"):
+async def _read_body(receive: Receive, path: str, headers: Mapping[str, str]) -> bytes:
+    announced = headers.get("content-length", "")
+    size = int(announced) if announced.isdecimal() and len(announced) < 20 else 0
+    parts: list[bytes] = []
+    received = 0
+    while max(size, received) <= MAX_BODY:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise ContractError(400, f"the client of {path} went away before its body was complete", terminal=False)
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > MAX_BODY:
-            raise ContractError(413, f"the body of {path} is longer than {MAX_BODY // 2**20} MiB")
-    return b"".join(parts)
+        body: bytes = message.get("body", b"")
+        received += len(body)
+        if not message.get("more_body"):
+            return b"".join((*parts, body)) if parts else body
+        parts.append(body)
+    raise ContractError(413, f"the body of {path} is longer than {MAX_BODY // 2**20} MiB")
 
 
 def _default(value: Any) -> Any:
@@ -228,7 +254,7 @@ async def respond(send: Send, answer: Answer) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _retry_after(error: ContractError) -> dict[str, str]:
+def _retry_after(error: ContractError | CallError) -> dict[str, str]:
     return {"retry-after": f"{error.retry_after:g}"} if error.retry_after is not None else {}
 
 

@@ -2,16 +2,21 @@
 
 One append-only file per instance. A line is written before the session is asked for, and another
 once its close has succeeded, so that whatever a killed server leaves open can be closed by the
-next one, or at stop. A torn last line (the machine died while writing) is ignored: its request
-was not sent yet.
+next one, or by this one later. A torn last line (the machine died while writing) is ignored: its
+request was not sent yet. A line that could not be written whole is taken back, so that it cannot
+spoil the next.
 """
 
+import contextlib
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
+
+log = logging.getLogger("gym.servers.journal")
 
 _COMPACT_BYTES = 4 * 2**20
 
@@ -36,6 +41,8 @@ class Journal:
         self._size = os.fstat(self._file).st_size
         if self._size:
             self._compact()
+            if self._size == 0:
+                os.write(self._file, b"\n")  # ends a torn last line where the file could not be made anew
 
     @property
     def debts(self) -> list[Debt]:
@@ -48,10 +55,14 @@ class Journal:
         self._open[debt.key] = debt
 
     def paid(self, key: str) -> None:
-        """Write down that a session was closed."""
+        """Write down that a session was closed. If that is not possible it will be closed once more, which does no harm."""
         if self._open.pop(key, None) is None:
             return
-        self._append({"paid": key})
+        try:
+            self._append({"paid": key})
+        except OSError as error:
+            log.warning("cannot note in %s that %s was closed: %s", self._path, key, error)
+            return
         if self._size > _COMPACT_BYTES:
             self._compact()
 
@@ -63,7 +74,15 @@ class Journal:
 
     def _append(self, record: dict[str, Any]) -> None:
         line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
-        os.write(self._file, line)
+        before = os.fstat(self._file).st_size
+        rest = memoryview(line)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, before)
+            raise
         self._size += len(line)
 
     def _compact(self) -> None:
@@ -71,11 +90,13 @@ class Journal:
         lines = [orjson.dumps({"owe": d.key, "peer": d.peer, "route": d.route, "body": d.body}) + b"\n" for d in self._open.values()]
         fresh = self._path.with_suffix(".tmp")
         try:
-            fresh.write_bytes(b"".join(lines))
-            fresh.chmod(0o600)
+            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.writelines(lines)
             fresh.replace(self._path)
         except OSError:
-            fresh.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
             self._size = 0  # try again after as much again
             return
         os.close(self._file)
@@ -93,10 +114,10 @@ def read_debts(path: Path) -> dict[str, Debt]:
     for line in content.split(b"\n"):
         try:
             record = orjson.loads(line)
-        except orjson.JSONDecodeError:
+            if "owe" in record:
+                debts[record["owe"]] = Debt(record["owe"], record["peer"], record["route"], record["body"])
+            else:
+                debts.pop(record["paid"], None)
+        except (orjson.JSONDecodeError, KeyError, TypeError):
             continue
-        if "owe" in record:
-            debts[record["owe"]] = Debt(record["owe"], record["peer"], record["route"], record["body"])
-        else:
-            debts.pop(record.get("paid", ""), None)
     return debts

@@ -5,7 +5,7 @@ An author writes `seed`, the tools, `verify` and, where there is something to gi
 the wire are here.
 """
 
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from gym.config.schema import Kind, ResourcesServerConfig
 from gym.protocol import routes
@@ -67,7 +67,7 @@ class ResourcesServer(Server, Generic[State]):
         """The contract's routes, and one for each tool."""
         control = [
             RouteSpec(routes.SEED_SESSION, self._seed, Access.CONTROL),
-            RouteSpec(routes.VERIFY, self._verify, Access.CONTROL),
+            RouteSpec(routes.VERIFY, self._verify, Access.CONTROL, broken="verifier_error"),
             RouteSpec(routes.CLOSE_SESSION, self._close, Access.CONTROL),
             RouteSpec(routes.AGGREGATE_METRICS, self._aggregate_metrics, Access.CONTROL),
             RouteSpec(routes.REVERIFY_MODE, self._reverify_mode, Access.CONTROL, "GET"),
@@ -92,6 +92,7 @@ class ResourcesServer(Server, Generic[State]):
         body = call.json()
         if not isinstance(body, dict):
             raise ContractError(422, f"the body of {call.path} must be an object")
+        body = cast("dict[str, Any]", body)
         if "resources_session_id" not in body:
             return await self._seed_old_form(call, body)
         request = parse(ResourcesSeedSessionRequest, body, f"the body of {call.path}")
@@ -135,10 +136,10 @@ class ResourcesServer(Server, Generic[State]):
             session_id = self._session_id(call)
             if session_id is None:
                 raise ContractError(401, f"tool {tool.name} needs a session cookie; seed a session first")
-            session = self.sessions.get(session_id)
             if tool.arguments is None:
-                return await tool.call(session)
-            return await tool.call(session, parse(tool.arguments, call.json(), f"the arguments of tool {tool.name}"))
+                return await self.sessions.during(session_id, tool.call)
+            arguments = parse(tool.arguments, call.json(), f"the arguments of tool {tool.name}")
+            return await self.sessions.during(session_id, lambda session: tool.call(session, arguments))
 
         return handle
 
@@ -168,11 +169,11 @@ class ResourcesServer(Server, Generic[State]):
         return {"resources_session_id": request.resources_session_id}
 
     async def _aggregate_metrics(self, call: Call) -> dict[str, Any]:
-        body = call.json()
-        rows = body.get("verify_responses", []) if isinstance(body, dict) else body
-        if not isinstance(rows, list):
+        body: object = call.json()
+        rows = cast("dict[str, Any]", body).get("verify_responses", []) if isinstance(body, dict) else body
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in cast("list[Any]", rows)):
             raise ContractError(422, f"the body of {call.path} must hold a list of rows")
-        return {"agent_metrics": self.aggregate_metrics(rows)}
+        return {"agent_metrics": self.aggregate_metrics(cast("list[dict[str, Any]]", rows))}
 
     async def _reverify_mode(self, call: Call) -> dict[str, str]:
         return {"mode": self.reverify_mode}

@@ -5,9 +5,11 @@ It owns the life of a session: opening -> open -> closing -> receipt. Its invari
 - Ids are the caller's. The same open again joins or repeats the first; the same id with another
   body is a 409. Closing an id that was never open fences it: a later open is refused.
 - What a session holds is released exactly once, in reverse order of registration. A release that
-  fails leaves the session open for another close; it is never recorded as closed.
-- Opening, closing and shared work run in tasks of the registry's own, so that a caller that goes
-  away changes nothing; whoever comes back joins the same task.
+  fails leaves the session open for another close, by its caller or by the next sweep; it is never
+  recorded as closed.
+- Opening, closing and work run in tasks of the registry's own, so that a caller that goes away
+  changes nothing; whoever comes back joins the same task. A close cancels them and waits for them
+  before anything is released.
 - A result made under a session (a verdict, an activation's response) is kept by the digest of its
   request, and survives the close in the receipt.
 - Sessions expire by an active sweeper; nobody has to call for that to happen.
@@ -33,6 +35,12 @@ Result = TypeVar("Result")
 
 Release = Callable[[], Awaitable[None]]
 
+_SWEEP_SECONDS = 5.0
+"""How long one sweep waits for what it closes; a release that takes longer goes on by itself and holds nobody up."""
+
+SHUTDOWN_SECONDS = 120.0
+"""How long `close_all` waits for releases; below the time after which a server process that should end is killed."""
+
 
 def digest(body: bytes) -> bytes:
     """The name under which the result of a request with this body is kept."""
@@ -53,6 +61,8 @@ class Session(Generic[State]):
         self.task_id = task_id
         self.lock = asyncio.Lock()
         """Held by lifecycle work; a server may take it to serialise calls of its own."""
+        self.opened = False
+        """Whether the opening was completed."""
         self._releases: list[tuple[str, Release]] = []
 
     def on_release(self, what: str, release: Release) -> None:
@@ -64,16 +74,19 @@ class Session(Generic[State]):
         self._releases.append((what, release))
 
     async def release(self) -> None:
-        """Give back everything. Raises ContractError naming the first thing that could not be; calling again goes on from there."""
-        while self._releases:
-            what, release = self._releases[-1]
+        """Give back everything. Raises ContractError naming what could not be; calling again tries those once more."""
+        problems: list[str] = []
+        for entry in reversed(tuple(self._releases)):
+            what, release = entry
             try:
                 await release()
             except Exception as error:
                 log.exception("session %s: cannot release %s", self.id, what)
-                reason = f"session {self.id} could not release {what}: {type(error).__name__}: {error}"
-                raise ContractError(500, reason, kind="session_release_failed", terminal=False) from error
-            self._releases.pop()
+                problems.append(f"{what}: {type(error).__name__}: {error}")
+            else:
+                self._releases.remove(entry)
+        if problems:
+            raise _release_failed(f"session {self.id} could not release {'; '.join(problems)}")
 
 
 @dataclass(slots=True)
@@ -96,15 +109,33 @@ class _Entry(Generic[State]):
     closing: asyncio.Task[Any] | None = None
     fenced: bool = False
     """Closing has begun: nothing new is admitted, even if the release failed and is to be repeated."""
+    expired: bool = False
+    """It was the sweeper that closed it."""
+    finished: bool = False
     close_reply: Any = None
     work: dict[bytes, asyncio.Task[Any]] = field(default_factory=dict[bytes, "asyncio.Task[Any]"])
+    calls: set[asyncio.Task[Any]] = field(default_factory=set["asyncio.Task[Any]"])
 
 
 class SessionRegistry(Generic[State]):
-    """All sessions of one server. Times in seconds; `what` names them in messages, e.g. "agent session"."""
+    """All sessions of one server. Times in seconds; `what` names them in messages, e.g. "agent session".
 
-    def __init__(self, what: str, *, ttl_seconds: float, receipt_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    `finish` runs first when a session ends, however it ends; what it returns is the answer to the
+    close. It runs for sessions that were opened, and for half-opened ones whose `state` was set.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        ttl_seconds: float,
+        receipt_seconds: float,
+        finish: Callable[[Session[State]], Awaitable[Any]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._what = what
+        self._finish = finish
+        self._closed = False
         self._ttl = ttl_seconds
         self._receipt_seconds = receipt_seconds
         self._clock = clock
@@ -124,6 +155,8 @@ class SessionRegistry(Generic[State]):
         if session.id in self._receipts:
             raise ContractError(409, f"{self._what} {session.id} is already closed")
         entry = self._entries.get(session.id)
+        if entry is None and self._closed:
+            raise ContractError(503, f"no {self._what} can be opened any more: the server is stopping", kind="shutdown", retry_after=5)
         if entry is None:
             entry = _Entry(session, fingerprint, self._clock() + self._ttl)
             self._entries[session.id] = entry
@@ -138,13 +171,20 @@ class SessionRegistry(Generic[State]):
     async def _run_open(self, entry: _Entry[State], build: Callable[[Session[State]], Awaitable[Result]]) -> Result:
         try:
             async with entry.session.lock:
-                return await build(entry.session)
+                result = await build(entry.session)
+                entry.session.opened = True
+                return result
         except Exception:
             if not entry.fenced:
-                # A release that fails keeps the entry, closing only, for the caller's close or the sweeper.
                 entry.fenced = True
-                await entry.session.release()
-                self._entries.pop(entry.session.id, None)
+                try:
+                    await self._give_back(entry)
+                except ContractError as error:
+                    # It stays, for closing only: by its caller, or by the next sweep.
+                    entry.expires = min(entry.expires, self._clock())
+                    log.warning("%s %s was not opened, and: %s", self._what, entry.session.id, error.message)
+                else:
+                    self._entries.pop(entry.session.id, None)
             raise
 
     def get(self, session_id: str) -> Session[State]:
@@ -164,12 +204,24 @@ class SessionRegistry(Generic[State]):
         receipt = self._receipts.get(session_id)
         if receipt is not None and receipt.results is not None and key in receipt.results:
             return receipt.results[key]
-        session = self.get(session_id)
-        entry = self._entries[session_id]
-        task = entry.work.get(key)
+        entry = self._entries.get(session_id)
+        task = entry.work.get(key) if entry is not None else None
         if task is None:
-            task = self._start(self._run_work(entry, key, run, session))
-            entry.work[key] = task
+            session = self.get(session_id)
+            entry = self._entries[session_id]
+            task = entry.work[key] = self._start(self._run_work(entry, key, run, session))
+        return await self._join(task)
+
+    async def during(self, session_id: str, run: Callable[[Session[State]], Awaitable[Result]]) -> Result:
+        """Run `run` under the open session, each time anew; a close cancels it, so that it never meets what was released.
+
+        Raises ContractError as `get` does.
+        """
+        session = self.get(session_id)
+        calls = self._entries[session_id].calls
+        task = self._start(_awaited(run(session)))
+        calls.add(task)
+        task.add_done_callback(calls.discard)
         return await self._join(task)
 
     async def _run_work(
@@ -181,14 +233,20 @@ class SessionRegistry(Generic[State]):
             entry.work.pop(key, None)
             raise
 
-    def keys(self, session_id: str) -> set[bytes]:
-        """The keys of what has been run, or is running, under an open session."""
+    def is_open(self, session_id: str) -> bool:
+        """Whether `get` would return it."""
         entry = self._entries.get(session_id)
-        return set(entry.work) if entry else set()
+        return entry is not None and not entry.fenced
 
-    async def close(
-        self, session_id: str, episode_id: EpisodeId | None, finish: Callable[[Session[State]], Awaitable[Any]] | None = None
-    ) -> Any:
+    def episode_of(self, session_id: str) -> EpisodeId | None:
+        """The episode that a session belongs to, or belonged to; None where that is not known."""
+        entry = self._entries.get(session_id)
+        if entry is not None:
+            return entry.session.episode_id
+        receipt = self._receipts.get(session_id)
+        return receipt.episode_id if receipt is not None else None
+
+    async def close(self, session_id: str, episode_id: EpisodeId | None) -> Any:
         """Close a session and return what `finish` returned; None for an id that was never open, which is fenced.
 
         Running work is cancelled first. Idempotent: a repeat joins the close or gets its answer
@@ -204,30 +262,46 @@ class SessionRegistry(Generic[State]):
             self._receipts[session_id] = Receipt(episode_id, self._clock() + self._receipt_seconds, None, None)
             return None
         self._check_episode(session_id, entry.session.episode_id, episode_id)
-        return await self._close_entry(entry, finish)
+        return await self._join(self._closing(entry))
 
-    async def _close_entry(self, entry: _Entry[State], finish: Callable[[Session[State]], Awaitable[Any]] | None, *, expired: bool = False) -> Any:
+    def _closing(self, entry: _Entry[State]) -> "asyncio.Task[Any]":
+        """The task that closes `entry`; from now on nothing new is admitted."""
         entry.fenced = True
         if entry.closing is None:
-            entry.closing = self._start(self._run_close(entry, finish, expired))
-        return await self._join(entry.closing)
+            entry.closing = self._start(self._run_close(entry))
+        return entry.closing
 
-    async def _run_close(self, entry: _Entry[State], finish: Callable[[Session[State]], Awaitable[Any]] | None, expired: bool) -> Any:
+    async def _run_close(self, entry: _Entry[State]) -> Any:
         session = entry.session
         try:
-            await _stop([task for task in (entry.opening, *entry.work.values()) if task is not None and not task.done()])
+            await _stop([task for task in (entry.opening, *entry.work.values(), *entry.calls) if task is not None and not task.done()])
             async with session.lock:
-                if finish is not None and entry.close_reply is None:
-                    entry.close_reply = await finish(session)
-                await session.release()
+                await self._give_back(entry)
         except BaseException:
             entry.closing = None
+            entry.expires = min(entry.expires, self._clock())
             raise
-        results = {key: task.result() for key, task in entry.work.items() if task.done() and not task.cancelled() and task.exception() is None}
+        ended = [(key, task) for key, task in entry.work.items() if task.done() and not task.cancelled()]
+        results = {key: task.result() for key, task in ended if task.exception() is None}
         expires = self._clock() + self._receipt_seconds
         self._entries.pop(session.id, None)
-        self._receipts[session.id] = Receipt(session.episode_id, expires, entry.close_reply, results or None, expired)
+        self._receipts[session.id] = Receipt(session.episode_id, expires, entry.close_reply, results or None, entry.expired)
         return entry.close_reply
+
+    async def _give_back(self, entry: _Entry[State]) -> None:
+        """Finish the session and release what it holds. Raises ContractError; what was done is not done again by a repeat."""
+        session = entry.session
+        if self._finish is not None and not entry.finished and (session.opened or "state" in vars(session)):
+            try:
+                entry.close_reply = await self._finish(session)
+            except ContractError:
+                raise
+            except Exception as error:
+                log.exception("%s %s: cannot be finished", self._what, session.id)
+                reason = f"{self._what} {session.id} could not be finished: {type(error).__name__}: {error}"
+                raise _release_failed(reason) from error
+            entry.finished = True
+        await session.release()
 
     def _check_episode(self, session_id: str, known: EpisodeId | None, given: EpisodeId | None) -> None:
         if known is not None and given is not None and known != given:
@@ -255,12 +329,20 @@ class SessionRegistry(Generic[State]):
         now = self._clock()
         for session_id in [key for key, receipt in self._receipts.items() if receipt.expires <= now]:
             del self._receipts[session_id]
-        for entry in [entry for entry in self._entries.values() if entry.expires <= now]:
-            log.warning("%s %s expired after %g s", self._what, entry.session.id, self._ttl)
-            try:
-                await self._close_entry(entry, None, expired=True)
-            except ContractError as error:
-                log.warning("%s; it will be tried again", error.message)
+        closing: list[asyncio.Task[Any]] = []
+        for entry in self._entries.values():
+            if entry.expires > now:
+                continue
+            if not entry.fenced:
+                entry.expired = True
+                log.warning("%s %s expired after %g s", self._what, entry.session.id, self._ttl)
+            closing.append(self._closing(entry))
+        if not closing:
+            return
+        done, _ = await asyncio.wait(closing, timeout=_SWEEP_SECONDS)
+        for task in done:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("%s; it will be tried again", error)
 
     async def sweep_forever(self) -> None:
         """Sweep for as long as the server lives."""
@@ -270,17 +352,33 @@ class SessionRegistry(Generic[State]):
             await self.sweep()
 
     async def close_all(self) -> None:
-        """Close everything, at shutdown. What cannot be released is logged and left to the other nets."""
-        entries = list(self._entries.values())
-        for result in await asyncio.gather(*(self._close_entry(entry, None) for entry in entries), return_exceptions=True):
-            if isinstance(result, BaseException):
-                log.error("at shutdown: %s", result)
+        """Close everything, at shutdown, and open nothing more. What cannot be released is logged and left to the other nets."""
+        self._closed = True
+        closing = [self._closing(entry) for entry in self._entries.values()]
+        if not closing:
+            return
+        done, hung = await asyncio.wait(closing, timeout=SHUTDOWN_SECONDS)
+        for task in done:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("at shutdown: %s", error)
+        if hung:
+            log.error("at shutdown: %d %s(s) could not be released within %g s", len(hung), self._what, SHUTDOWN_SECONDS)
+            for task in hung:
+                task.cancel()
 
 
 def _seen(task: "asyncio.Task[Any]") -> None:
     """Mark a failure as seen: whoever joined got it, and a caller that went away left nobody to tell."""
     if not task.cancelled():
         task.exception()
+
+
+def _release_failed(reason: str) -> ContractError:
+    return ContractError(500, reason, kind="session_release_failed", terminal=False)
+
+
+async def _awaited(work: Awaitable[Result]) -> Result:
+    return await work
 
 
 async def _stop(tasks: list["asyncio.Task[Any]"]) -> None:
