@@ -171,7 +171,9 @@ class Peer:
             if not scope.expired():
                 raise
             raise CallError(
-                f"{self.name} gave no answer to {method} {route} within {timeout:g} s", kind="transport_timeout", delivery="possibly_delivered"
+                f"{self.name} gave no answer to {method} {route} within {timeout:g} s",
+                kind="transport_timeout",
+                delivery="possibly_delivered",
             ) from error
 
     async def _send(self, method: str, url: str, headers: Mapping[str, str], payload: bytes, policy: ReplayPolicy) -> Reply:

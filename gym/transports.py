@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gym.client import CallError, Reply, Transport
+from gym.protocol.errors import redacted
 
 if TYPE_CHECKING:
     import aiohttp
@@ -60,10 +61,7 @@ class HTTPTransport:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise CallError(f"cannot reach {_host(url)}: {error}", kind="transport_unreachable", delivery="not_sent") from error
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
-            reason = str(error) or type(error).__name__
-            raise CallError(
-                f"the connection to {_host(url)} broke: {reason}", kind="transport_peer_drop", delivery="possibly_delivered"
-            ) from error
+            raise _broke(_host(url), error) from error
 
     async def aclose(self) -> None:
         """Close every connection."""
@@ -76,7 +74,8 @@ class InProcessTransport:
     """Requests straight into ASGI applications of this process, known by the host part of their URL.
 
     A request to any other host goes over HTTP. The application runs in the caller's own task, so a
-    caller that is cancelled cancels the handler, as structured concurrency wants it.
+    caller that is cancelled cancels the handler, as structured concurrency wants it. An answer that
+    is not finished, and an exception, are to the caller what a broken connection is.
     """
 
     def __init__(self) -> None:
@@ -110,7 +109,12 @@ class InProcessTransport:
             "server": (host, 0),
             "state": {},
         }
-        await app(scope, exchange.receive, exchange.send)
+        try:
+            await app(scope, exchange.receive, exchange.send)
+        except Exception as error:
+            raise _broke(host, error) from error
+        if not exchange.complete:
+            raise _broke(host, None)
         return exchange.reply()
 
     async def aclose(self) -> None:
@@ -126,6 +130,8 @@ class _Exchange:
         self._status = 500
         self._headers: list[tuple[bytes, bytes]] = []
         self._chunks: list[bytes] = []
+        self.complete = False
+        """Whether the answer was sent to its end."""
 
     async def receive(self) -> Message:
         if self._request is None:
@@ -139,6 +145,7 @@ class _Exchange:
             self._headers = list(message.get("headers", ()))
         elif message["type"] == "http.response.body":
             self._chunks.append(message.get("body", b""))
+            self.complete = not message.get("more_body", False)
 
     def reply(self) -> Reply:
         headers: dict[str, str] = {}
@@ -166,6 +173,11 @@ def read_cookies(headers: list[str]) -> dict[str, str]:
         except CookieError:
             continue
     return found
+
+
+def _broke(host: str, error: Exception | None) -> CallError:
+    reason = "its answer was not finished" if error is None else str(error) or type(error).__name__
+    return CallError(redacted(f"the connection to {host} broke: {reason}"), kind="transport_peer_drop", delivery="possibly_delivered")
 
 
 def _host(url: str) -> str:

@@ -1,16 +1,18 @@
 """An OpenAI-compatible endpoint that a model server asks: retries, Retry-After, errors kept typed.
 
 One bounded policy: what may pass (408, 409 of a busy engine, 425, 429, 5xx, a broken connection) is
-tried again, honouring Retry-After; any other 4xx is the answer. Refused credentials get a kind of
-their own, since no other request will fare better. A streamed answer is passed on byte by byte and
-is never retried once its first byte is out.
+tried again, honouring Retry-After; any other 4xx is the answer, and so is a time-out, which was
+long enough. Refused credentials get a kind of their own, since no other request will fare better. A
+streamed answer is passed on byte by byte and is never retried once its headers are here. A slot of
+`max_concurrency` is held until the whole answer was read.
 """
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gym.protocol.errors import ContractError, redacted
 from gym.protocol.failures import retryable_status
@@ -18,6 +20,8 @@ from gym.servers.http import Send, Stream
 
 if TYPE_CHECKING:
     import aiohttp
+
+Result = TypeVar("Result")
 
 _CAP_SECONDS = 60.0
 
@@ -37,7 +41,8 @@ class Upstream:
 
     def __post_init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._slots = asyncio.Semaphore(self.max_concurrency) if self.max_concurrency else None
+        self._slots: contextlib.AbstractAsyncContextManager[Any]
+        self._slots = asyncio.Semaphore(self.max_concurrency) if self.max_concurrency else contextlib.nullcontext()
 
     async def start(self) -> None:
         """Open the connection pool."""
@@ -57,78 +62,77 @@ class Upstream:
 
     async def post(self, path: str, body: bytes) -> bytes:
         """The whole body of a good answer. Raises ContractError with the endpoint's status, or 502/504 if there was none."""
-        async with await self._request(path, body) as response:
-            return await self._read(response)
+        async def whole() -> bytes:
+            async with self._slots, self._answer(path, body) as response:
+                return await response.read()
+
+        return await self._retried(whole)
 
     async def stream(self, path: str, body: bytes) -> Stream:
-        """An answer that is passed on as it comes. Errors before its first byte are raised as by `post`."""
-        response = await self._request(path, body)
+        """An answer that is passed on as it comes. Errors before its headers are here are raised, by its `write`, as by `post`."""
 
         async def write(send: Send) -> int:
-            headers = [(b"content-type", response.headers.get("content-type", "text/event-stream").encode()), (b"cache-control", b"no-store")]
-            async with response:
+            async with contextlib.AsyncExitStack() as stack:
+
+                async def begin() -> "aiohttp.ClientResponse":
+                    async with contextlib.AsyncExitStack() as attempt:
+                        await attempt.enter_async_context(self._slots)
+                        answered = await attempt.enter_async_context(self._answer(path, body))
+                        stack.push_async_exit(attempt.pop_all())
+                    return answered
+
+                response = await self._retried(begin)
+                content_type = response.headers.get("content-type", "text/event-stream").encode()
+                headers = [(b"content-type", content_type), (b"cache-control", b"no-store")]
                 await send({"type": "http.response.start", "status": response.status, "headers": headers})
                 async for chunk in response.content.iter_any():
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})
-            return response.status
+                return response.status
 
         return Stream(write)
 
     async def get(self, path: str) -> bytes:
         """GET, once."""
-        import aiohttp
+        async with self._answer(path, None) as response:
+            return await response.read()
 
-        assert self._session is not None
-        try:
-            async with self._session.get(self.base_url.rstrip("/") + path) as response:
-                if response.status >= 400:
-                    raise await self._refused(response)
-                return await response.read()
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(error) from error
-
-    async def _request(self, path: str, body: bytes) -> "aiohttp.ClientResponse":
-        """A response whose status is good; the caller closes it."""
+    async def _retried(self, send: Callable[[], Awaitable[Result]]) -> Result:
+        """What `send` returns, tried as often as the policy allows."""
         attempt = 0
         while True:
             try:
-                return await self._send(path, body)
+                return await send()
             except ContractError as error:
-                if attempt >= self.max_retries or error.terminal:
+                if attempt >= self.max_retries or error.terminal or error.kind == "transport_timeout":
                     raise
                 wait = min(_CAP_SECONDS, self.base_delay * 2**attempt) * (0.5 + random.random() / 2)
                 wait = max(wait, min(error.retry_after or 0.0, _CAP_SECONDS))
             attempt += 1
             await asyncio.sleep(wait)
 
-    async def _send(self, path: str, body: bytes) -> "aiohttp.ClientResponse":
+    @contextlib.asynccontextmanager
+    async def _answer(self, path: str, body: bytes | None) -> AsyncGenerator["aiohttp.ClientResponse"]:
+        """The answer to a POST of `body`, or to a GET without one, if its status is good.
+
+        Raises ContractError, also for an answer that breaks off while it is read.
+        """
         import aiohttp
 
         assert self._session is not None
+        url = self.base_url.rstrip("/") + path
         try:
-            if self._slots is not None:
-                async with self._slots:
-                    response = await self._session.post(self.base_url.rstrip("/") + path, data=body)
-            else:
-                response = await self._session.post(self.base_url.rstrip("/") + path, data=body)
+            async with self._session.request("GET" if body is None else "POST", url, data=body) as response:
+                if response.status >= 400:
+                    raise await self._refused(response)
+                yield response
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise self._unreachable(f"cannot reach {self.base_url}", "transport_unreachable", error) from error
         except TimeoutError as error:
             reason = f"{self.name}: {self.base_url} gave no answer within {self.timeout:g} s"
             raise ContractError(504, reason, kind="transport_timeout", terminal=False) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(error) from error
-        if response.status >= 400:
-            async with response:
-                raise await self._refused(response)
-        return response
-
-    async def _read(self, response: "aiohttp.ClientResponse") -> bytes:
-        import aiohttp
-
-        try:
-            return await response.read()
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(error) from error
+            raise self._unreachable(f"the connection to {self.base_url} broke", "transport_peer_drop", error) from error
 
     async def _refused(self, response: "aiohttp.ClientResponse") -> ContractError:
         text = redacted((await response.content.read(2000)).decode(errors="replace"))
@@ -141,9 +145,8 @@ class Upstream:
             retry_after=_seconds(response.headers.get("retry-after")),
         )
 
-    def _unreachable(self, error: Exception) -> ContractError:
-        reason = f"{self.name}: cannot reach {self.base_url}: {error or type(error).__name__}"
-        return ContractError(502, reason, kind="transport_unreachable", terminal=False)
+    def _unreachable(self, what: str, kind: str, error: Exception) -> ContractError:
+        return ContractError(502, redacted(f"{self.name}: {what}: {str(error) or type(error).__name__}"), kind=kind, terminal=False)
 
 
 def _seconds(value: Any) -> float | None:

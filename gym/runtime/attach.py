@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,8 @@ class Attached:
     head: HeadAddress
     urls: Mapping[str, str]
     peer_headers: Mapping[str, Mapping[str, str]]
+    remote: frozenset[str]
+    """The instances that run elsewhere still, under tokens of their own."""
     routes: Mapping[str, Route]
     environments: Mapping[str, Route]
     datasets: tuple[tuple[str, Dataset], ...]
@@ -74,11 +76,13 @@ class Attached:
 
     def peer(self, name: str) -> Peer:
         """A client for one instance."""
-        return Peer(name, self.urls[name], self.transport, headers={**self.head.headers, **self.peer_headers[name]})
+        own = {} if name in self.remote else self.head.headers
+        headers = {**own, **{key.lower(): value for key, value in self.peer_headers[name].items()}}
+        return Peer(name, self.urls[name], self.transport, headers=headers)
 
 
 @contextlib.asynccontextmanager
-async def attach(run_id: str | None = None) -> AsyncIterator[Attached]:
+async def attach(run_id: str | None = None) -> AsyncGenerator[Attached]:
     """Connect to a run that is up. Raises UserError if there is none, or its head cannot be asked."""
     head = find_head(run_id)
     transport = HTTPTransport()
@@ -90,6 +94,7 @@ async def attach(run_id: str | None = None) -> AsyncIterator[Attached]:
             head=head,
             urls={entry["name"]: entry["url"] for entry in said["instances"]},
             peer_headers={entry["name"]: entry["headers"] for entry in said["instances"]},
+            remote=frozenset(entry["name"] for entry in said["instances"] if entry.get("remote")),
             routes={name: Route(**route) for name, route in said["routes"].items()},
             environments={name: Route(**route) for name, route in said["environments"].items()},
             datasets=tuple((entry.pop("instance"), Dataset.model_validate(entry)) for entry in said["datasets"]),

@@ -6,13 +6,16 @@ is an error before there is anything to undo, and no port is lost between choosi
 
 import asyncio
 import contextlib
+import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 import uvicorn
 
 from gym.config.errors import UserError
+from gym.protocol.errors import ContractError
+from gym.servers.http import Answer, respond
 
 _BACKLOG = 4096
 _KEEP_ALIVE_SECONDS = 75
@@ -25,7 +28,8 @@ def open_socket(host: str, port: int, instance: str) -> socket.socket:
         listener = socket.create_server((host, port), backlog=_BACKLOG)
     except OSError as error:
         where = f"{host}:{port}" if port else host
-        advice = "choose another port, or 0 for any free one" if port else "set 'default_host', or the instance's 'host', to an address of this machine"
+        address = "set 'default_host', or the instance's 'host', to an address of this machine"
+        advice = "choose another port, or 0 for any free one" if port else address
         raise UserError(f"{instance}: cannot listen on {where}: {error.strerror or error} — {advice}") from error
     listener.setblocking(False)
     return listener
@@ -41,15 +45,43 @@ class _Uvicorn(uvicorn.Server):
     """A web server that leaves signals to the process it is part of."""
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         yield
 
 
+def _tells_something(record: logging.LogRecord) -> bool:
+    """Not what we have said ourselves, in words of our own."""
+    return not str(record.msg).startswith(("Cancel %s running task", "ASGI callable returned without completing"))
+
+
+class _Guarded:
+    """An application whose requests, when the web server cancels them at its end, are still answered: with a 503."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        begun = False
+
+        async def sent(message: Any) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sent)
+        except asyncio.CancelledError:
+            # Nobody but the web server holds this task, so the cancellation ends here.
+            if not begun:
+                error = ContractError(503, f"{scope['path']} was cut short: the server is stopping", kind="shutdown")
+                await respond(send, Answer(error.body(), error.status))
+
+
 @contextlib.asynccontextmanager
-async def answering(app: Any, listener: socket.socket, *, grace_seconds: float = 1.0) -> AsyncIterator[None]:
+async def answering(app: Any, listener: socket.socket, *, grace_seconds: float = 1.0) -> AsyncGenerator[None]:
     """Answer on `listener` with `app`. At the end requests get `grace_seconds` to finish, then they are cancelled."""
     config = uvicorn.Config(
-        app,
+        _Guarded(app),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -60,6 +92,7 @@ async def answering(app: Any, listener: socket.socket, *, grace_seconds: float =
         date_header=False,
     )
     server = _Uvicorn(config)
+    logging.getLogger("uvicorn.error").addFilter(_tells_something)
     task = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         while not server.started and not task.done():

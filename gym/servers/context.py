@@ -21,6 +21,13 @@ class PeerInfo:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     token_capture: bool = False
     """An agent whose model calls are recorded with token ids."""
+    remote: bool = False
+    """Runs elsewhere, under a token of its own."""
+
+    def call_headers(self, credentials: Credentials) -> dict[str, str]:
+        """What goes with every call to it: what its configuration says; our own token only if it is of this run."""
+        own = {} if self.remote else credentials.headers()
+        return {**own, **{name.lower(): value for name, value in self.headers.items()}}
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,6 @@ class ServerContext:
         return self.peers[ref if isinstance(ref, str) else ref.name]
 
     def peer(self, ref: ServerRef | str) -> Peer:
-        """A client for the instance that `ref` names; our token goes only to servers of this run or with `headers` set."""
+        """A client for the instance that `ref` names."""
         info = self.info(ref)
-        return Peer(info.name, info.url, self.transport, headers={**self.credentials.headers(), **info.headers})
+        return Peer(info.name, info.url, self.transport, headers=info.call_headers(self.credentials))

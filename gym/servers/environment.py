@@ -256,7 +256,8 @@ class EnvironmentServer(Server, Generic[TaskInput]):
                 await self._slots.acquire()
         except TimeoutError:
             waited = f"{self.config.queue_timeout_seconds:g} s"
-            reason = f"no place came free within queue_timeout_seconds ({waited}; max_concurrent_episodes: {self.config.max_concurrent_episodes})"
+            most = self.config.max_concurrent_episodes
+            reason = f"no place came free within queue_timeout_seconds ({waited}; max_concurrent_episodes: {most})"
             failure = EpisodeFailure(failure_reason=reason, terminal=False, failure_kind="environment_server_failed", stage="admission")
             raise EpisodeFailed(failure) from None
         finally:

@@ -31,6 +31,8 @@ class Loop:
     output: list[Item] = field(default_factory=list[Item])
     usage: dict[str, Any] | None = None
     last: Response | None = None
+    acting: bool = False
+    """Whether the last activation has not come to its end."""
 
 
 class SimpleAgent(AgentServer[Loop]):
@@ -52,8 +54,14 @@ class SimpleAgent(AgentServer[Loop]):
             session.state.cookies = dict(grants[0].cookies)
 
     async def respond(self, session: AgentSession[Loop], params: ResponseCreateParams, prefix: str) -> Response:
-        """Loop until the model calls no tool, cannot go on, or `max_steps` is reached."""
-        loop = session.state
+        """Loop until the model calls no tool, cannot go on, or `max_steps` is reached; one activation of a session after the other."""
+        async with session.lock:
+            session.state.acting = True
+            response = await self._loop(session.state, params, prefix)
+            session.state.acting = False
+            return response
+
+    async def _loop(self, loop: Loop, params: ResponseCreateParams, prefix: str) -> Response:
         loop.output, loop.usage, loop.last = [], None, None
         model = self.context.peer(self.config.model_server)
         body = params.model_dump(mode="json", exclude_unset=True)
@@ -83,7 +91,7 @@ class SimpleAgent(AgentServer[Loop]):
         loop = session.state
         session.resources_cookies = loop.cookies or None
         if loop.last is not None:
-            session.partial_response = self._result(loop)
+            session.partial_response = self._result(loop, incomplete="agent_closed" if loop.acting else None)
 
     async def _call(self, loop: Loop, call: Item, offered: set[str]) -> Item:
         call_id = str(call.get("call_id") or call.get("id") or "")
@@ -91,7 +99,8 @@ class SimpleAgent(AgentServer[Loop]):
         if name not in offered or not _TOOL_NAME.fullmatch(name):
             return _error(call_id, f"there is no tool {name!r}; there are: {', '.join(sorted(offered)) or 'none'}")
         if loop.tools is None:
-            raise ContractError(422, f"the task offers tool {name!r}, but this session was granted no tools (resources_tool_transports: [direct_http])")
+            reason = f"the task offers tool {name!r}, but this session was granted no tools (resources_tool_transports: [direct_http])"
+            raise ContractError(422, reason)
         try:
             arguments = orjson.loads(call.get("arguments") or "{}")
         except orjson.JSONDecodeError as error:
@@ -102,7 +111,7 @@ class SimpleAgent(AgentServer[Loop]):
             reply = await loop.tools.post(f"/{name}", arguments, timeout=None, cookies=loop.cookies)
         except CallError as error:
             # No reply, or one from a server that is not there or refuses our session, says nothing about the policy.
-            if error.status is None or error.status in (401, 410, 502, 503, 504):
+            if error.status is None or error.status in (401, 410, 502, 503, 504) or error.kind == "session_lost":
                 raise
             return _error(call_id, error.message)
         loop.cookies.update(reply.cookies)
@@ -113,7 +122,8 @@ class SimpleAgent(AgentServer[Loop]):
             return Response.model_validate(orjson.loads(body))
         except ValueError as error:
             piece = body[:120].decode(errors="replace")
-            raise ContractError(502, f"{model} answered with something that is no Responses object: {piece!r}", kind="agent_request_failed") from error
+            reason = f"{model} answered with something that is no Responses object: {piece!r}"
+            raise ContractError(502, reason, kind="agent_request_failed") from error
 
     def _result(self, loop: Loop, incomplete: str | None = None) -> Response:
         assert loop.last is not None

@@ -65,5 +65,6 @@ class OpenAIModel(ModelServer):
         answer = await self._upstream.post(path, orjson.dumps(body))
         if not answer.lstrip().startswith(b"{"):
             piece = answer[:120].decode(errors="replace")
-            raise ContractError(502, f"openai_model: {self.config.base_url} answered with something that is no JSON object: {piece!r}")
+            reason = f"openai_model: {self.config.base_url} answered with something that is no JSON object: {piece!r}"
+            raise ContractError(502, reason, kind="agent_request_failed")
         return Answer(answer)
