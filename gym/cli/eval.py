@@ -104,7 +104,8 @@ def run(
         _record(summary.as_dict())
     if summary.problem is not None:
         typer.echo(f"error: {summary.problem}", err=True)
-    typer.echo(_closing_line(summary), err=True)
+    for line in _closing_lines(summary):
+        typer.echo(line, err=True)
     raise typer.Exit(summary.exit_code)
 
 
@@ -268,19 +269,52 @@ def _loop_factory() -> Any:
 
 
 def _opening_lines(launch: "Launch") -> list[str]:
+    from gym.config.errors import printable
+
     found = launch.prepared
-    lines = [f"{found.expected} rollouts of {found.rows} rows -> {launch.files.output} (run {launch.run_id})"]
+    lines = [
+        f"{_count(found.expected, 'rollout')} of {_count(found.rows, 'row')} -> {printable(str(launch.files.output))} (run {launch.run_id})"
+    ]
     if found.bad_rows:
-        lines.append(f"warning: {found.bad_rows} of {found.rows} rows are no tasks and fail; the first: {found.first_problem}")
+        lines.append(f"warning: {found.bad_rows} of {_count(found.rows, 'row')} can be no task and fail; the first: {found.first_problem}")
     if found.positional_rows:
         lines.append(
-            f"warning: {found.positional_rows} rows carry no task_id, problem_id or instance_id and are named by their position: "
+            f"warning: {_count(found.positional_rows, 'row')} without task_id, problem_id or instance_id, named by position: "
             "names change when rows are added or moved"
         )
     return lines
 
 
-def _closing_line(summary: "Summary") -> str:
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _closing_lines(summary: "Summary") -> list[str]:
+    lines = [_account(summary)]
+    if summary.coverage.failed or summary.coverage.masked:
+        lines += _first_failure(summary.files.failures)
+    return lines
+
+
+def _first_failure(path: Path) -> list[str]:
+    """Where to look, and one reason: an account of kinds alone says nothing that can be acted on."""
+    import orjson
+
+    from gym.config.errors import printable
+    from gym.protocol.failures import bounded_reason
+    from gym.protocol.rollouts import FAILURE_MESSAGE, FAILURE_STAGE, ROLLOUT_ID
+
+    try:
+        with path.open("rb") as lines:
+            row = orjson.loads(next(lines, b"{}"))
+        stage = f" ({row[FAILURE_STAGE]})" if row.get(FAILURE_STAGE) else ""
+        reason = bounded_reason(" ".join(str(row[FAILURE_MESSAGE]).split()), 300)
+        return [f"failed attempts are in {printable(str(path))}; the first, of rollout {row[ROLLOUT_ID]}{stage}: {printable(reason)}"]
+    except (OSError, ValueError, KeyError):
+        return []  # it could not be written, and that has been said
+
+
+def _account(summary: "Summary") -> str:
     overall: dict[str, Any] = summary.metrics.get("overall") or {}
     mean, error = overall.get("mean_reward"), overall.get("standard_error")
     reward = f"; mean reward {mean:.4f}" + (f" ± {error:.4f}" if error is not None else "") if mean is not None else ""

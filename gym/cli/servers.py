@@ -34,14 +34,19 @@ def start(
     import uvloop
 
     from gym.config.errors import UserError
-    from gym.runtime.foreground import run_in_foreground
+    from gym.runtime.foreground import run_in_foreground, say_to_stderr
     from gym.runtime.logs import log_to_stderr
+    from gym.runtime.prepare import prepare
 
     if not plan.instances:
         raise UserError("the configuration has no server instance, so there is nothing to start")
     log_to_stderr(30, [plan.settings.policy_api_key or ""])
-    isolation = plan.settings.isolation or "process"
-    code = uvloop.run(run_in_foreground(plan, isolation=isolation, configs=config or [], log_dir=log_dir, as_json=as_json))
+    running = prepare(plan, plan.settings.isolation or "process", say=say_to_stderr, log_dir=log_dir)
+    try:
+        running.fork_servers()
+        code = uvloop.run(run_in_foreground(running, configs=config or [], as_json=as_json))
+    finally:
+        running.abandon()
     raise typer.Exit(code)
 
 

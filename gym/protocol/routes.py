@@ -21,6 +21,7 @@ READY = "/readyz"
 SERVER_INSTANCES = "/server_instances"
 GLOBAL_CONFIG = "/global_config_dict_yaml"
 STATUS = "/status"
+DRAIN = "/drain"
 
 ROLLOUT_PREFIX = "/ng-rollout"
 TOKEN_CAPTURE = "training-token-capture"

@@ -36,6 +36,7 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
     from gym.transports import HTTPTransport
 
     spec = InstanceSpec.from_json(Path(spec_path).read_bytes())
+    _name_process(spec.instance)
     secrets = [spec.secret, spec.token or "", spec.policy.get("policy_api_key") or ""]
     log_to_stderr(logging.INFO, secrets)
     try:
@@ -67,6 +68,14 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
 
     uvloop.run(serve())
     return 0
+
+
+def _name_process(instance: str) -> None:
+    """Show the instance's name in `ps`, without touching the environment that /proc shows."""
+    os.environ.setdefault("SPT_NOENV", "1")
+    from setproctitle import setproctitle
+
+    setproctitle(f"gym server {instance}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ interpreter. A lock per environment lets several starts wait for one build; a st
 last, so that a build that was cut short is made anew.
 """
 
-import asyncio
 import contextlib
 import fcntl
 import hashlib
@@ -34,12 +33,12 @@ def cache_root(settings: Settings) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym"
 
 
-async def environment_python(instance: Instance, settings: Settings, say: Callable[[str], None]) -> str:
+def environment_python(instance: Instance, settings: Settings, say: Callable[[str], None]) -> str:
     """The interpreter that runs `instance`; its environment is built if it is not there. Raises UserError."""
     requirements = instance.requirements
     if requirements is None:
         return sys.executable
-    return await asyncio.to_thread(_ensure, instance.name, requirements, cache_root(settings) / "environments", say)
+    return _ensure(instance.name, requirements, cache_root(settings) / "environments", say)
 
 
 def _ensure(name: str, requirements: Path, root: Path, say: Callable[[str], None]) -> str:

@@ -51,7 +51,8 @@ class RunFolder:
             if log_dir:
                 (self.path / "logs").symlink_to(self.logs)
         except OSError as error:
-            raise UserError(f"cannot make the run's folder {self.path}: {error.strerror}; set GYM_STATE_DIR to a folder that can be written") from error
+            advice = "set GYM_STATE_DIR to a folder that can be written"
+            raise UserError(f"cannot make the run's folder {self.path}: {error.strerror}; {advice}") from error
 
     def write_private(self, name: str, data: bytes) -> Path:
         """Write a file that only its owner can read, whole or not at all."""

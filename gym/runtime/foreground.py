@@ -1,24 +1,25 @@
 """`gym env start`: bring a run up, keep it, and take it down on a signal.
 
 The first Ctrl-C drains (no new episodes, running ones may end), the second cancels what runs, the
-third kills; each says what is left. A Ctrl-C while servers are still starting undoes the start.
+third kills; each says what is left. A Ctrl-C while servers are still starting undoes the start. Should
+even that hang, one more leaves at once.
 """
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import orjson
 
-from gym.config.plan import Plan
 from gym.config.schema import Auth
 from gym.runtime.head import head_app
-from gym.runtime.launch import Isolation, Running, launch
+from gym.runtime.launch import serving
 from gym.runtime.listen import answering, open_socket, url_of
+from gym.runtime.prepare import Running
 
 Say = Callable[[str], None]
 
@@ -48,6 +49,9 @@ class _Signals:
     def _on_signal(self, number: signal.Signals) -> None:
         self._presses += 1
         self.exit_code = self.exit_code or 128 + number
+        if self._presses > 3 or (self._presses == 3 and self.running is None):
+            self._say("leaving at once")
+            os._exit(self.exit_code)  # the servers are told by the kernel that their parent is gone
         if self.running is None:
             if self._presses == 1:
                 self._say("stopping before everything has started")
@@ -63,10 +67,9 @@ class _Signals:
             self.running.kill()
 
 
-async def run_in_foreground(
-    plan: Plan, *, isolation: Isolation, configs: Sequence[str], log_dir: Path | None, as_json: bool, say: Say = say_to_stderr
-) -> int:
-    """Serve `plan` until a signal, and return the exit status. Raises UserError if it cannot start."""
+async def run_in_foreground(running: Running, *, configs: Sequence[str], as_json: bool) -> int:
+    """Serve a prepared run until a signal, and return the exit status. Raises UserError if it cannot start."""
+    plan, say = running.plan, running.say
     main = asyncio.current_task()
     assert main is not None
     signals = _Signals(main, say)
@@ -75,7 +78,7 @@ async def run_in_foreground(
         async with contextlib.AsyncExitStack() as stack:
             head = open_socket(plan.settings.head_server.host, plan.settings.head_server.port, "the head server")
             stack.callback(head.close)
-            running = await stack.enter_async_context(launch(plan, isolation, say=say, log_dir=log_dir))
+            await stack.enter_async_context(serving(running))
             await stack.enter_async_context(answering(head_app(running), head))
             if running.credentials.token is not None:
                 running.folder.write_private("token", running.credentials.token.encode())

@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 import yaml
+
 from gym.config.plan import Plan
-from gym.config.schema import KINDS
 from gym.protocol import routes
-from gym.runtime.launch import Running
+from gym.runtime.prepare import Running
+from gym.runtime.status import status_of
 from gym.servers.http import Access, Answer, Call, Endpoint, Handler
 from gym.servers.routing import Router
-
 
 
 def server_blocks_digest(plan: Plan) -> dict[str, str]:
@@ -39,6 +39,7 @@ def head_app(running: Running) -> Router:
                     "url": info.url,
                     "headers": dict(info.headers),
                     "token_capture": info.token_capture,
+                    "remote": info.remote,
                 }
                 for info in running.peers.values()
             ],
@@ -55,7 +56,7 @@ def head_app(running: Running) -> Router:
         return Answer(text)
 
     async def status(call: Call) -> Any:
-        return {"run_id": running.run_id, "instances": await running.status()}
+        return {"run_id": running.run_id, "instances": await status_of(running)}
 
     async def healthz(call: Call) -> Any:
         return {"status": "ok"}
@@ -76,5 +77,3 @@ def head_app(running: Running) -> Router:
             route(routes.STATUS, status),
         ]
     )
-
-

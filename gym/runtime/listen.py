@@ -96,7 +96,7 @@ async def answering(app: Any, listener: socket.socket, *, grace_seconds: float =
     task = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
         while not server.started and not task.done():
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.002)  # noqa: ASYNC110 - uvicorn offers no event for this
         if task.done():
             task.result()
         yield

@@ -91,10 +91,10 @@ def _import(name: str, spec: InstanceSpec) -> Any:
 
 def _server_class(module: Any, spec: InstanceSpec) -> type[Server]:
     """The one class of the module that serves this kind."""
-    found = [
+    found: list[type[Server]] = [
         value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, Server) and value.__module__ == module.__name__ and value.kind == spec.kind
+        for _, value in inspect.getmembers(module, inspect.isclass)
+        if issubclass(value, Server) and value.__module__ == module.__name__ and value.kind == spec.kind
     ]
     if len(found) != 1:
         names = ", ".join(sorted(c.__name__ for c in found)) or "none"

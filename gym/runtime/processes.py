@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gym.runtime.logs import tail
+from gym.runtime.spawning import Child, fork, spawn
 
 log = logging.getLogger("gym.runtime")
 
@@ -46,7 +47,7 @@ class ServerProcess:
         self._python = python
         self._env = env
         self._on_event = on_event
-        self._process: asyncio.subprocess.Process | None = None
+        self._child: Child | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._stopping = False
         self.died = asyncio.Event()
@@ -56,45 +57,40 @@ class ServerProcess:
     @property
     def pid(self) -> int | None:
         """The process's id while it runs."""
-        return self._process.pid if self._process is not None and self._process.returncode is None else None
+        return self._child.pid if self._child is not None and self._child.returncode is None else None
 
     @property
     def returncode(self) -> int | None:
         """How the last process ended."""
-        return self._process.returncode if self._process else None
+        return self._child.returncode if self._child else None
 
-    async def start(self) -> None:
-        """Start the process, in a process group of its own."""
-        await self._spawn()
+    @property
+    def own_python(self) -> bool:
+        """Whether the server runs in an interpreter that is not ours."""
+        return self._python != sys.executable
+
+    def fork(self) -> None:
+        """Start the process now, by forking this one; see `spawning.fork` for when that may be done."""
+        self._child = fork(self._spec_path, self._listener.fileno(), self.log_path)
+
+    def start(self) -> None:
+        """Start the process if it was not forked already, and watch it from now on; needs a running loop."""
+        if self._child is None:
+            self._spawn()
         self._watcher = asyncio.ensure_future(self._watch())
 
     def ready(self) -> None:
         """The server has answered: from now on a death is met with a restart."""
         self._was_ready = True
 
-    async def _spawn(self) -> None:
-        descriptor = self._listener.fileno()
-        with self.log_path.open("ab") as output:
-            self._process = await asyncio.create_subprocess_exec(
-                self._python,
-                "-m",
-                "gym.runtime.child",
-                str(self._spec_path),
-                str(descriptor),
-                str(os.getpid()),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=(descriptor,),
-                start_new_session=True,
-                env=self._env,
-            )
+    def _spawn(self) -> None:
+        self._child = spawn(self._python, self._spec_path, self._listener.fileno(), self.log_path, self._env)
 
     async def _watch(self) -> None:
         restarts = 0
         while True:
-            assert self._process is not None
-            code = await self._process.wait()
+            assert self._child is not None
+            code = await self._child.wait()
             self._kill_group()  # whatever it started and left behind
             if self._stopping:
                 return
@@ -104,14 +100,16 @@ class ServerProcess:
                 return
             last = "".join(f"\n    {line}" for line in tail(self.log_path, 5))
             if restarts >= MAX_RESTARTS:
-                self._on_event(f"server {self.instance} died ({_how(code)}) {restarts + 1} times and is given up; log: {self.log_path}{last}")
+                self._on_event(
+                    f"server {self.instance} died ({_how(code)}) {restarts + 1} times and is given up; log: {self.log_path}{last}"
+                )
                 self._listener.close()
                 return
             self._on_event(f"server {self.instance} died ({_how(code)}) and is started again; log: {self.log_path}{last}")
             await asyncio.sleep(0.2 * 4**restarts)
             restarts += 1
             if not self._stopping:
-                await self._spawn()
+                self._spawn()
 
     def terminate(self) -> None:
         """Ask the process to end."""
@@ -121,18 +119,25 @@ class ServerProcess:
     async def stop(self, grace_seconds: float = _GRACE_SECONDS) -> None:
         """End the process: SIGTERM, up to `grace_seconds` (s), SIGKILL to its group. Returns when it is gone."""
         self.terminate()
-        if self._process is not None and self._process.returncode is None:
+        if self._child is not None and self._child.returncode is None:
             try:
                 async with asyncio.timeout(grace_seconds):
-                    await self._process.wait()
+                    await self._gone()
             except TimeoutError:
                 self._on_event(f"server {self.instance} did not end within {grace_seconds:g} s and is killed; log: {self.log_path}")
                 self._kill_group()
-                await self._process.wait()
+                await self._gone()
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
         self._listener.close()
+
+    async def _gone(self) -> None:
+        """Wait until the process has ended: by the watcher that reaps it, or without one if it was never watched."""
+        if self._watcher is not None:
+            await asyncio.wait((self._watcher,))
+        elif self._child is not None:
+            await self._child.wait()
 
     def kill(self) -> None:
         """End the process and its group at once."""
@@ -140,14 +145,14 @@ class ServerProcess:
         self._kill_group()
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.returncode is None:
+        if self._child is not None:
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                self._child.signal(number)
 
     def _kill_group(self) -> None:
-        if self._process is not None:
+        if self._child is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self._child.pid, signal.SIGKILL)
 
 
 def _how(code: int) -> str:
