@@ -188,10 +188,12 @@ class SessionRegistry(Generic[State]):
             raise
 
     def get(self, session_id: str) -> Session[State]:
-        """The open session. Raises ContractError: 409 while closing or closed, 410 if it is not known."""
+        """The open session. Raises ContractError: 409 while opening, closing or closed, 410 if it is not known."""
         entry = self._entries.get(session_id)
         if entry is not None and not entry.fenced:
-            return entry.session
+            if entry.session.opened:
+                return entry.session
+            raise ContractError(409, f"{self._what} {session_id} is still being opened", terminal=False)
         if entry is not None or session_id in self._receipts:
             raise ContractError(409, f"{self._what} {session_id} is closed", kind="session_lost")
         raise ContractError(410, f"{self._what} {session_id} is not known here", kind="session_lost")
@@ -236,7 +238,7 @@ class SessionRegistry(Generic[State]):
     def is_open(self, session_id: str) -> bool:
         """Whether `get` would return it."""
         entry = self._entries.get(session_id)
-        return entry is not None and not entry.fenced
+        return entry is not None and not entry.fenced and entry.session.opened
 
     def episode_of(self, session_id: str) -> EpisodeId | None:
         """The episode that a session belongs to, or belonged to; None where that is not known."""
