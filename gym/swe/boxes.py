@@ -34,10 +34,13 @@ class Base:
     untracked: frozenset[str]
 
 
-async def run(box: OwnedSandbox, script: str, timeout: float, *, stdin: bytes | None = None, **env: str) -> ExecResult:
-    """Run a script with `GYM_<NAME>` set for each keyword. Raises SandboxGoneError if the sandbox died."""
+async def run(box: OwnedSandbox, script: str, timeout: float, *, cwd: str = "/", stdin: bytes | None = None, **env: str) -> ExecResult:
+    """Run a script with `GYM_<NAME>` set for each keyword. Raises SandboxGoneError if the sandbox died.
+
+    It starts in a folder that is always there; scripts go to the work tree by themselves.
+    """
     variables = {f"GYM_{name.upper()}": value for name, value in env.items()}
-    result = await box.exec(script, env=variables, timeout_s=timeout, stdin=stdin)
+    result = await box.exec(script, cwd=cwd, env=variables, timeout_s=timeout, stdin=stdin)
     if result.error_type == "sandbox":
         raise SandboxGoneError(f"sandbox {box.sandbox_id} died: {result.stderr.strip()[-300:]}")
     return result
@@ -64,7 +67,7 @@ async def _set_up(box: OwnedSandbox, task: Task, timeout: float) -> str:
     head = ""
     for command in ("", *task.setup):
         if command:
-            _must(await run(box, command, timeout, workdir=task.workdir), f"setup command {command[:60]!r}")
+            _must(await run(box, command, timeout, cwd=task.workdir), f"setup command {command[:60]!r}")
         head = _must(await run(box, scripts.CHECK, timeout, workdir=task.workdir), f"reading the repository in {task.workdir}")
     return head.strip()
 

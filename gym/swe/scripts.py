@@ -30,7 +30,7 @@ and a patch that repeated them would not apply to the fresh image.
 """
 
 SCRUB = r"""
-set -eu
+set -euo pipefail
 cd -- "$GYM_WORKDIR"
 base=$(git rev-parse --verify 'HEAD^{commit}')
 dir=$(git rev-parse --absolute-git-dir)
