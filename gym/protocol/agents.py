@@ -16,7 +16,7 @@ class AgentSeedSessionRequest(WireRequest):
     agent_session_id: str = Field(min_length=1)
     episode_id: EpisodeId
     task_id: TaskId
-    tool_accesses: list[ToolAccess] = Field(default_factory=list)
+    tool_accesses: list[ToolAccess] = Field(default_factory=list[ToolAccess])
     sandbox_access: SandboxAccess | None = None
 
     @model_validator(mode="after")

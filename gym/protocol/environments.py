@@ -1,6 +1,6 @@
 """The environment server's wire: one episode in, a result or a failure out."""
 
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 from pydantic import Field, model_validator
 
@@ -54,17 +54,19 @@ class SingleAgentTurnTaskInput(WireRequest):
         """Move flat extra fields into `task_data`; one that stands in both with different values is an error."""
         if not isinstance(value, dict):
             return value
+        row = cast(dict[str, Any], value)
         known = cls.model_fields.keys()
-        extra = {key: item for key, item in value.items() if key not in known}
+        extra = {key: item for key, item in row.items() if key not in known}
         if not extra:
-            return value
-        data = value.get("task_data") or {}
-        if not isinstance(data, dict):
+            return row
+        given: Any = row.get("task_data") or {}
+        if not isinstance(given, dict):
             raise ValueError("task_data must be a mapping")
+        data = cast(dict[str, Any], given)
         for key, item in extra.items():
             if key in data and data[key] != item:
                 raise ValueError(f"{key!r} stands both in task_data and beside it, with different values")
-        return {**{k: v for k, v in value.items() if k in known}, "task_data": {**data, **extra}}
+        return {**{key: item for key, item in row.items() if key in known}, "task_data": {**data, **extra}}
 
 
 class SingleAgentTurnResult(OpenReply):

@@ -86,7 +86,7 @@ def bounded_reason(text: str, limit: int = MAX_REASON) -> str:
     if len(text) <= limit:
         return text
     head = limit * 2 // 3
-    return f"{text[:head]} [...] {text[len(text) - (limit - head - 7):]}"
+    return f"{text[:head]} [...] {text[len(text) - (limit - head - 7) :]}"
 
 
 class EpisodeFailure(WireReply):

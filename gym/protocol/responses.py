@@ -5,7 +5,7 @@ not know must reach the rollout unharmed.
 """
 
 import uuid
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -44,7 +44,7 @@ class Response(BaseModel):
     incomplete_details: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
     metadata: dict[str, str] | None = None
-    tools: list[Item] = Field(default_factory=list)
+    tools: list[Item] = Field(default_factory=list[Item])
     tool_choice: Any = "auto"
     parallel_tool_calls: bool = True
 
@@ -61,12 +61,13 @@ def function_call_output(call_id: str, output: str) -> Item:
 
 def message_text(item: Item) -> str:
     """The text of a message item of any role; "" for an item that is none."""
-    content = item.get("content")
+    content: Any = item.get("content")
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         return ""
-    return "".join(part.get("text", "") for part in content if isinstance(part, dict))
+    parts = [cast(Item, part) for part in cast(list[Any], content) if isinstance(part, dict)]
+    return "".join(str(part.get("text") or "") for part in parts)
 
 
 def output_text(output: list[Item]) -> str:
@@ -86,7 +87,7 @@ def assistant_message(text: str) -> Item:
     }
 
 
-_USAGE = {
+_USAGE: dict[str, Any] = {
     "input_tokens": 0,
     "input_tokens_details": {"cached_tokens": 0},
     "output_tokens": 0,
@@ -99,12 +100,14 @@ def add_usage(total: dict[str, Any] | None, more: dict[str, Any] | None) -> dict
     """The sum of two usage objects, details included; None stands for "not reported"."""
     if more is None:
         return total
-    base = total or _USAGE
+    return _added(total or _USAGE, more)
+
+
+def _added(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     summed = dict(base)
     for key, value in more.items():
         if isinstance(value, dict):
-            known = base.get(key) or {}
-            summed[key] = {**known, **{k: known.get(k, 0) + v for k, v in value.items() if isinstance(v, (int, float))}}
+            summed[key] = _added(base.get(key) or {}, cast(dict[str, Any], value))
         elif isinstance(value, (int, float)):
-            summed[key] = base.get(key, 0) + value
+            summed[key] = (base.get(key) or 0) + value
     return summed

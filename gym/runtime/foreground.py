@@ -15,7 +15,6 @@ from typing import Any
 
 import orjson
 
-from gym.config.schema import Auth
 from gym.runtime.head import head_app
 from gym.runtime.launch import serving
 from gym.runtime.listen import answering, open_socket, url_of
@@ -104,7 +103,7 @@ def _announce(running: Running, head_url: str, as_json: bool, say: Say) -> None:
             "event": "ready",
             "run_id": running.run_id,
             "head_url": head_url,
-            "token_file": None if auth == "off" or not isinstance(auth, Auth) else str(running.folder.path / "token"),
+            "token_file": None if auth == "off" else str(running.folder.path / "token"),
             "log_dir": str(running.folder.logs),
             "instances": {name: {"kind": i.kind, "implementation": i.implementation, "url": i.url} for name, i in running.peers.items()},
         }

@@ -95,8 +95,8 @@ async def answering(app: Any, listener: socket.socket, *, grace_seconds: float =
     logging.getLogger("uvicorn.error").addFilter(_tells_something)
     task = asyncio.ensure_future(server.serve(sockets=[listener]))
     try:
-        while not server.started and not task.done():
-            await asyncio.sleep(0.002)  # noqa: ASYNC110 - uvicorn offers no event for this
+        while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn offers no event for this
+            await asyncio.sleep(0.002)
         if task.done():
             task.result()
         yield
