@@ -16,6 +16,8 @@ import sys
 import threading
 from pathlib import Path
 
+log = logging.getLogger("gym.runtime")
+
 _PR_SET_PDEATHSIG = 1
 _LAST_RESORT_SECONDS = 600.0
 """After SIGTERM: longer than any bounded clean-up of ours; only a clean-up that hangs meets it."""
@@ -31,6 +33,9 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
 
     import uvloop
 
+    from gym.client import CallError
+    from gym.config.errors import UserError
+    from gym.protocol.errors import ContractError
     from gym.runtime.loading import InstanceSpec, LoadError, make_server
     from gym.runtime.logs import log_to_stderr
     from gym.transports import HTTPTransport
@@ -42,10 +47,10 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
     try:
         server = make_server(spec, HTTPTransport())
     except LoadError as error:
-        logging.getLogger("gym.runtime").error("%s", error)
+        log.error("%s", error)
         return 3
 
-    async def serve() -> None:
+    async def serve() -> int:
         from gym.runtime.listen import answering
 
         stop = asyncio.Event()
@@ -62,12 +67,18 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
         listener.setblocking(False)
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(server.context.transport.aclose)
-            await stack.enter_async_context(server.running())
+            try:
+                await stack.enter_async_context(server.running())
+            except Exception as error:
+                expected = isinstance(error, (UserError, CallError, ContractError, OSError, ValueError))
+                log.error("%s: cannot start: %s: %s", spec.instance, type(error).__name__, error, exc_info=not expected)
+                return 3
             await stack.enter_async_context(answering(server.app(), listener))
             await stop.wait()
+            await server.wind_up()
+        return 0
 
-    uvloop.run(serve())
-    return 0
+    return uvloop.run(serve())
 
 
 def _name_process(instance: str) -> None:

@@ -20,6 +20,7 @@ from gym.client import CallError
 from gym.config.errors import UserError
 from gym.config.plan import Instance, Plan
 from gym.protocol import routes
+from gym.protocol.errors import ContractError
 from gym.runtime.listen import answering
 from gym.runtime.loading import LoadError, make_server
 from gym.runtime.logs import tail
@@ -32,7 +33,13 @@ _REMIND_SECONDS = 5.0
 @contextlib.asynccontextmanager
 async def launch(plan: Plan, isolation: Isolation, *, say: Say = lambda line: None, log_dir: Path | None = None) -> AsyncGenerator[Running]:
     """Start everything in `plan`, and stop it all at the end. Raises UserError if something cannot start."""
-    running = await asyncio.to_thread(prepare, plan, isolation, say=say, log_dir=log_dir)
+    preparing = asyncio.ensure_future(asyncio.to_thread(prepare, plan, isolation, say=say, log_dir=log_dir))
+    try:
+        running = await asyncio.shield(preparing)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Exception):
+            (await preparing).abandon()
+        raise
     async with serving(running):
         yield running
 
@@ -63,7 +70,6 @@ async def _start(running: Running, stack: contextlib.AsyncExitStack) -> None:
     await stack.enter_async_context(others)
     stack.push_async_callback(_stop_processes, running, environment_servers=True)
     await stack.enter_async_context(environments)
-    stack.push_async_callback(drain, running, plan.settings.drain_timeout_seconds)
     for process in running.processes.values():
         process.start()
     # Environment servers last: on start they may have sessions of a dead predecessor to close.
@@ -71,6 +77,9 @@ async def _start(running: Running, stack: contextlib.AsyncExitStack) -> None:
     for instance in sorted(here, key=lambda i: i.kind == "environment_servers"):
         await _colocate(running, instance, environments if instance.kind == "environment_servers" else others)
     await _wait_ready(running)
+    for server in running.servers.values():
+        stack.push_async_callback(server.wind_up)
+    stack.push_async_callback(drain, running, plan.settings.drain_timeout_seconds)
 
 
 async def _colocate(running: Running, instance: Instance, stack: contextlib.AsyncExitStack) -> None:
@@ -79,6 +88,8 @@ async def _colocate(running: Running, instance: Instance, stack: contextlib.Asyn
         await stack.enter_async_context(server.running())
     except LoadError as error:
         raise UserError(str(error)) from error
+    except (CallError, ContractError, OSError, ValueError) as error:
+        raise UserError(f"{instance.name}: cannot start: {error}") from error
     app = server.app()
     running.servers[instance.name] = server
     running.transport.add(running.peers[instance.name].url.removeprefix("http://"), app)
@@ -106,6 +117,7 @@ async def _wait_ready(running: Running) -> None:
     finally:
         for task in checks:
             task.cancel()
+        await asyncio.gather(*checks, return_exceptions=True)
 
 
 async def _ready(running: Running, process: ServerProcess) -> None:
@@ -114,6 +126,8 @@ async def _ready(running: Running, process: ServerProcess) -> None:
     answer = asyncio.ensure_future(running.peer(process.instance).get(routes.READY, timeout=None))
     try:
         await asyncio.wait((died, answer), return_when=asyncio.FIRST_COMPLETED)
+        if not died.done() and answer.exception() is not None:
+            await asyncio.wait((died,), timeout=1)  # a server that dies breaks its connections first
         if died.done():
             lines = "".join(f"\n    {line}" for line in tail(process.log_path))
             raise UserError(f"server {process.instance} ended while starting (exit {process.returncode}); log: {process.log_path}{lines}")
@@ -123,6 +137,7 @@ async def _ready(running: Running, process: ServerProcess) -> None:
     finally:
         died.cancel()
         answer.cancel()
+        await asyncio.gather(died, answer, return_exceptions=True)
     if (said.get("instance"), said.get("run_id")) != (process.instance, running.run_id):
         where = running.peers[process.instance].url
         raise UserError(f"another program answers at {where}, in place of {process.instance}: {orjson.dumps(said)[:200]!r}")

@@ -7,6 +7,7 @@ Implementation folders are namespace packages under the search roots, so
 import importlib
 import inspect
 import sys
+import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,9 @@ def _import(name: str, spec: InstanceSpec) -> Any:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise LoadError(f"{spec.instance}: cannot import {name}: {type(error).__name__}: {error}") from error
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
+        raise LoadError(f"{spec.instance}: cannot import {name}: {type(error).__name__}: {error}{where}") from error
 
 
 def _server_class(module: Any, spec: InstanceSpec) -> type[Server]:

@@ -58,7 +58,7 @@ class Running:
     def peer(self, name: str) -> Peer:
         """A client for one instance."""
         info = self.peers[name]
-        return Peer(name, info.url, self.transport, headers={**self.credentials.headers(), **info.headers})
+        return Peer(name, info.url, self.transport, headers=info.call_headers(self.credentials))
 
     def spec(self, instance: Instance) -> InstanceSpec:
         """All that an instance needs to run in whatever process."""
@@ -184,7 +184,7 @@ def _peer_info(instance: Instance, settings: Settings, listener: socket.socket |
         url = f"http://{instance.name}.in-process"
     capture = settings.token_id_capture
     captured = isinstance(config, AgentConfig) and capture.enabled and (capture.all_agents or config.token_id_capture)
-    return PeerInfo(instance.name, instance.kind, instance.implementation, url, dict(config.headers), captured)
+    return PeerInfo(instance.name, instance.kind, instance.implementation, url, dict(config.headers), captured, instance.remote)
 
 
 def _child_environment() -> dict[str, str]:

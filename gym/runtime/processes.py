@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from gym.runtime.spawning import Child, fork, spawn
 log = logging.getLogger("gym.runtime")
 
 MAX_RESTARTS = 3
+_STEADY_SECONDS = 600.0
+"""A server that ran for so long before it died starts its count of restarts anew."""
 _GRACE_SECONDS = 30.0
 """How long a server that was asked to end may take; releasing sandboxes has its own bounds inside."""
 
@@ -90,7 +93,10 @@ class ServerProcess:
         restarts = 0
         while True:
             assert self._child is not None
+            begun = time.monotonic()
             code = await self._child.wait()
+            if time.monotonic() - begun > _STEADY_SECONDS:
+                restarts = 0
             self._kill_group()  # whatever it started and left behind
             if self._stopping:
                 return
