@@ -47,13 +47,16 @@ def validate(
     strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
 ) -> None:
     """Check a configuration without starting anything; lists everything that is wrong with it."""
+    from gym.config.checks import check_not_empty
+
     examined = examine(config, model_type, overrides)
-    failed = examined.plan is None or (strict and bool(examined.problems))
+    problems = [*examined.problems, *check_not_empty(examined.plan)]
+    failed = examined.plan is None or (strict and bool(problems))
     if output is Format.TEXT:
-        report(examined.problems)
-        typer.echo(_tally(examined.problems) if failed else "Config is valid", err=failed)
+        report(problems)
+        typer.echo(_tally(problems) if failed else "Config is valid", err=failed)
     else:
-        typer.echo(_formatted(examined.problems, output, valid=not failed))
+        typer.echo(_formatted(problems, output, valid=not failed))
     if failed:
         raise typer.Exit(1)
 
@@ -96,6 +99,10 @@ def examine(config: list[str] | None, model_type: str | None, overrides: list[st
 
 def check_usage(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> None:
     """Raises a usage error (exit 2) if there is no config to work on, or an argument is no override."""
+    if "" in (config or []):
+        raise typer.BadParameter("--config is empty: name a file")
+    if model_type is not None and not all(part and part.strip(".") for part in model_type.split("/")):
+        raise typer.BadParameter(f"--model-type '{model_type}' is not the name of a model server, such as openai_model")
     for text in overrides or []:
         if "=" not in text and not text.startswith("~"):
             hint = f"; to name a config file write --config {text}" if text.endswith((".yaml", ".yml")) else ""

@@ -11,7 +11,7 @@ from typing import Any, cast
 from gym.config.errors import Problem, did_you_mean, shown
 from gym.config.licenses import license_hint
 from gym.config.masking import is_placeholder, is_secret_key
-from gym.config.plan import DatasetBinding, Instance, Origin, Route
+from gym.config.plan import DatasetBinding, Instance, Origin, Plan, Route
 from gym.config.roots import ENV_FILE, find_file
 from gym.config.schema import Dataset, EnvironmentServerConfig, Settings
 from gym.config.tree import Block, KeyPath, Leaf, Node, at, dotted, is_missing, walk
@@ -36,6 +36,14 @@ def check_secrets(root: Block, files: Collection[str]) -> list[Problem]:
                 Problem("secret-in-file", dotted(path), "a secret is written out in this file (value not shown)", hint, node.origin)
             )
     return problems
+
+
+def check_not_empty(plan: Plan | None) -> list[Problem]:
+    """A configuration that describes no server: nothing is wrong with it, and nothing can be run."""
+    if plan is None or plan.instances:
+        return []
+    hint = "an instance is <name>: {<kind>: {<implementation>: {…}}}"
+    return [Problem("no-instances", "", "the configuration has no server instance, so there is nothing to run", hint, severity="warning")]
 
 
 def locate_dataset(dataset: Dataset, roots: Sequence[Path], cwd: Path) -> Dataset:

@@ -32,7 +32,7 @@ class Problem:
         where = f"{self.origin}: " if self.origin is not None else ""
         key = f"{self.key_path}: " if self.key_path else ""
         hint = f" — {self.hint}" if self.hint else ""
-        return _printable(f"{where}{self.severity}[{self.rule}]: {key}{self.message}{hint}")
+        return printable(f"{where}{self.severity}[{self.rule}]: {key}{self.message}{hint}")
 
     def as_dict(self) -> dict[str, Any]:
         """The problem as plain data, for `--format json`; `file`, `line` and `column` are null where nothing was written."""
@@ -62,8 +62,8 @@ class ConfigErrors(UserError):
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
 
-def _printable(line: str) -> str:
-    """The line with control characters spelt out: names and values in it are the user's, and a terminal would obey them."""
+def printable(line: str) -> str:
+    """`line` with control characters spelt out: names and values in it are the user's, and a terminal would obey them."""
     if line.isprintable():
         return line
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in line)

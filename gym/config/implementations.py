@@ -50,7 +50,7 @@ def find(kind: Kind, name: str, roots: Sequence[Path], *, key_path: str, origin:
         return Implementation(directory, open_model(kind))
     try:
         model = _load_model(kind, name, path)
-    except Exception as error:  # config.py is a server author's code: whatever it raises is a finding about that file
+    except (Exception, SystemExit) as error:  # a server author's code: whatever it raises is a finding about that file
         lines = str(error).strip().splitlines() or [""]
         line = error.lineno or 1 if isinstance(error, SyntaxError) else _line_in(error, path)
         message = f"cannot be imported: {type(error).__name__}: {lines[0]}"

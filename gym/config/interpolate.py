@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gym.config.errors import Problem, did_you_mean, shown
+from gym.config.masking import is_secret_key
 from gym.config.plan import Origin
+from gym.config.roots import ENV_FILE
 from gym.config.schema import Settings
 from gym.config.tree import MISSING, Block, Items, KeyPath, Leaf, Node, dotted, from_plain, is_missing, parse_path, plain
 
@@ -180,8 +182,11 @@ class Interpolator:
             child = _child(node, part)
             if child is None:
                 known = list(node.entries) if isinstance(node, Block) else []
-                plus = "" if str(target[0]) in Settings.model_fields else "+"
-                near = did_you_mean(str(part), known, otherwise=f"set it with {plus}{_override(target)}=VALUE")
+                if len(target) == 1 and str(part) in Settings.model_fields:
+                    near = _set_it(str(part))
+                else:
+                    plus = "" if str(target[0]) in Settings.model_fields else "+"
+                    near = did_you_mean(str(part), known, otherwise=f"set it with {plus}{_override(target)}=VALUE")
                 raise _Failed("interpolation", f"refers to '{dotted(target)}', which is not set", near)
             node = child
         return self._leaf(target, node) if isinstance(node, Leaf) else self._container(target, node)
@@ -227,6 +232,13 @@ def _child(node: Node, part: str | int) -> Node | None:
     if isinstance(node, Items) and str(part).isdigit() and int(part) < len(node.children):
         return node.children[int(part)]
     return None
+
+
+def _set_it(setting: str) -> str:
+    """How to give a top-level setting; for a secret the file comes first, since others can read a command line."""
+    if is_secret_key(setting):
+        return f"write it into {ENV_FILE}, or set it with {setting}=VALUE"
+    return f"set it with {setting}=VALUE, or in {ENV_FILE}"
 
 
 def _override(path: KeyPath) -> str:

@@ -37,6 +37,7 @@ Action = Literal["change", "add", "force", "delete"]
 
 _PLAIN = re.compile(r"(?P<sign>\+{0,2})(?P<key>[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\.(?:0|[1-9]\d*))*)=(?P<value>[\w./:@%*+-]*)", re.ASCII)
 _DELETE = re.compile(r"~(?P<key>[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\.(?:0|[1-9]\d*))*)", re.ASCII)
+_KEY = re.compile(r"\+{0,2}[\w.-]+", re.ASCII)
 _INT = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(?:0|[1-9][0-9]*)\.[0-9]+")
 _TEXT = re.compile(r"(?:[A-Za-z_/]|\./|\.\./)[\w./:@%*+-]*", re.ASCII)
@@ -103,17 +104,19 @@ def _read_with_hydra(text: str) -> Override | Problem:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
+    said = shown(_without_secret(text))
     hint = "write key=value, +key=value, ++key=value or ~key; quote a value that has spaces or brackets"
     try:
         parsed: Any = OverridesParser.create().parse_override(text)
     except (HydraException, ValueError) as error:
-        detail = str(error).splitlines()[0].rstrip(". ")
-        return Problem("override-syntax", "", f"cannot read the override {shown(text)}: {detail}", hint, COMMAND_LINE)
+        # what the parser says quotes the value
+        detail = f": {str(error).splitlines()[0].rstrip('. ')}" if said == shown(text) else ""
+        return Problem("override-syntax", "", f"cannot read the override {said}{detail}", _quoting(text) or hint, COMMAND_LINE)
     key = str(parsed.key_or_group)
     if parsed.package is not None or "/" in key or not key:
-        return Problem("override-syntax", "", f"the override {shown(text)} does not name a key", hint, COMMAND_LINE)
+        return Problem("override-syntax", "", f"the override {said} does not name a key", hint, COMMAND_LINE)
     if parsed.is_sweep_override():
-        message = f"the override {shown(text)} gives several values"
+        message = f"the override {said} gives several values"
         return Problem("override-syntax", key, message, f"one run takes one value; for a list write {key}=[a,b]", COMMAND_LINE)
     if parsed.is_delete():
         action: Action = "delete"
@@ -123,8 +126,25 @@ def _read_with_hydra(text: str) -> Override | Problem:
         action = "add" if parsed.is_add() else "change"
     value = cast(object, parsed.value())
     if not isinstance(value, dict | list | str | int | float | bool | None):
-        return Problem("override-syntax", key, f"the override {shown(text)} uses a function that has no meaning here", hint, COMMAND_LINE)
+        return Problem("override-syntax", key, f"the override {said} uses a function that has no meaning here", hint, COMMAND_LINE)
     return Override(text, action, key, cast(object, value), has_value="=" in text)
+
+
+def _without_secret(text: str) -> str:
+    """An override that could not be read, as it may stand in a message."""
+    key, equal, value = text.partition("=")
+    name = key.partition("@")[0].rpartition(".")[2].strip("+~ \"'")
+    return key + equal + MASK if value and is_secret_key(name) and not is_placeholder(value) else text
+
+
+def _quoting(text: str) -> str | None:
+    """How to write an override whose value needs quotes: those of the grammar inside those of the shell. None if that is no help."""
+    key, equal, value = text.partition("=")
+    if not equal or not value or text != _without_secret(text) or not _KEY.fullmatch(key) or not text.isprintable():
+        return None
+    if set(value) & {"'", '"', "\\", "!"} or value.count("{") != value.count("}") or value.count("[") != value.count("]"):
+        return None  # a quote or a bracket that was not closed: more quotes would hide it
+    return f"if the value is text, quote it: '{key}=\"{value}\"'"
 
 
 def apply_overrides(root: Block, overrides: Sequence[Override], known_keys: Collection[str]) -> tuple[Block, list[Problem]]:

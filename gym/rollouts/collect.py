@@ -309,5 +309,7 @@ def check_before_start(options_output: Path, *, overwrite: bool, inputs: list[Pa
     for path in inputs:
         if not path.exists():
             raise UserError(f"input file {path} does not exist: check the path (--input)")
+        if path.is_dir():
+            raise UserError(f"--input {path} is a folder: name a JSONL file")
         if not os.access(path, os.R_OK):
             raise UserError(f"input file {path} cannot be read: check its permissions")

@@ -43,7 +43,7 @@ class Coverage:
         kinds = f" ({', '.join(f'{kind} {number}' for kind, number in self.failed_by_kind.items())})" if self.failed_by_kind else ""
         return (
             f"{self.expected} expected = {self.measured} measured + {self.masked} masked + {self.unscored} unscored"
-            f" + {self.failed} failed{kinds} + {self.owed} owed; {self.attempts} attempts"
+            f" + {self.failed} failed{kinds} + {self.owed} owed; {self.attempts} attempt{'s' * (self.attempts != 1)}"
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gym.config.errors import UserError, did_you_mean
+from gym.config.errors import UserError, closest
 from gym.config.plan import DatasetBinding
 from gym.config.roots import find_file
 
@@ -23,8 +23,9 @@ def choose_dataset(bindings: Sequence[DatasetBinding], name: str | None = None) 
     if name is not None:
         found = [item for item in bindings if name in (item.dataset.name, f"{item.instance}/{item.dataset.name}")]
         if not found:
-            hint = did_you_mean(name, [item.dataset.name for item in bindings])
-            raise DatasetError(f"there is no data set {name!r}: {hint} (there are: {listing})")
+            near = closest(name, [item.dataset.name for item in bindings])
+            hint = f"did you mean {near!r}? " if near else ""
+            raise DatasetError(f"there is no data set {name!r} — {hint}there are: {listing}")
         if len(found) > 1:
             raise DatasetError(f"the name {name!r} is not unique: use '<instance>/{name}' (there are: {listing})")
         return found[0]

@@ -79,6 +79,31 @@ def test_wrong_usage_is_exit_2(gym, arguments):
     assert "Traceback" not in err
 
 
+def test_a_config_without_servers_is_doubted(gym, project):
+    project.write("empty.yaml", "")
+    code, out, err = gym("env", "validate", "--config", "empty.yaml")
+    assert (code, out) == (0, "Config is valid\n")
+    assert err.startswith("warning[no-instances]: ")
+    assert gym("env", "validate", "--config", "empty.yaml", "--strict")[0] == 1
+
+
+@pytest.mark.parametrize("arguments", [["--config", ""], ["--config", "base.yaml", "--model-type", ""], ["--model-type", "../x"]])
+def test_an_empty_name_is_wrong_usage(gym, arguments):
+    code, out, err = gym("env", "validate", *arguments)
+    assert (code, out) == (2, "")
+    assert "Traceback" not in err
+
+
+def test_a_config_module_that_exits_is_a_problem(gym, project):
+    project.write("resources_servers/leaves/app.py", "")
+    project.write("resources_servers/leaves/config.py", "raise SystemExit(3)\n")
+    project.write("leaves.yaml", "x: {resources_servers: {leaves: {}}}\n")
+    code, _, err = gym("env", "validate", "--config", "leaves.yaml")
+    assert code == 1
+    assert "broken-implementation" in err
+    assert "SystemExit: 3" in err
+
+
 def test_every_sign_of_an_override_gets_through(gym):
     box = "box.resources_servers.box"
     overrides = (f"~{box}.timeout_seconds", f"+{box}.domain=d", f"++{box}.limits.cpu=2", "turn=null", "policy_model_name=m-1")

@@ -90,6 +90,38 @@ def test_what_is_no_override_is_a_problem(text):
     assert isinstance(read_override(text), Problem)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a={b}:c", """if the value is text, quote it: 'a="{b}:c"'"""),
+        ("+a.b=x=y", """if the value is text, quote it: '+a.b="x=y"'"""),
+        ("a={b", "write key=value, "),  # a bracket that was not closed: quotes would hide it
+        ('a="x', "write key=value, "),
+    ],
+)
+def test_a_value_that_needs_quotes_is_shown_with_them(text, hint):
+    problem = read_override(text)
+    assert isinstance(problem, Problem)
+    assert problem.hint.startswith(hint)
+    assert "\n" not in str(problem)
+
+
+def test_the_quotes_that_are_advised_help():
+    assert read_override('a="{b}:c"').value == "{b}:c"
+
+
+@pytest.mark.parametrize("text", ["policy_api_key=hunter2{x", "policy_api_key@p=hunter2", "+m.api_key=hunter2,b", "token='hunter2"])
+def test_an_unreadable_override_shows_no_secret(text):
+    assert "hunter2" not in str(read_override(text))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(st.sampled_from(list("ab.={}[]:,'\"\\ ~+@/$()*1-e_%|\n\tü\udcff")), max_size=12))
+def test_whatever_is_written_is_an_override_or_a_problem_on_one_line(text):
+    read = read_override(text)
+    assert isinstance(read, Override) or str(read).isprintable()
+
+
 def test_setting_an_unknown_key_needs_a_plus(project):
     (problem,) = project.check(
         "", "actor.responses_api_agents.actor.max_stepss=3", "+actor.responses_api_agents.actor.max_steps=5"

@@ -41,7 +41,8 @@ def test_the_example_is_measured(tmp_path: Path) -> None:
     assert (launch["event"], launch["expected"]) == ("launch", 4)
     assert (done["event"], done["coverage"]["measured"], done["exit_code"]) == ("done", 4, 0)
     assert "4 expected = 4 measured + 0 masked" in ended.stderr
-    assert "named by their position" in ended.stderr
+    assert "named by position" in ended.stderr
+    assert "failed attempts are in" not in ended.stderr
     assert len(output.read_bytes().splitlines()) == 4
     again = _run([*_EXAMPLE, "--output", str(output)])
     assert isinstance(again.exception, UserError)
@@ -57,12 +58,15 @@ def test_a_bad_row_gives_76(tmp_path: Path) -> None:
     assert ended.exit_code == 76, ended.output
     assert ended.stdout == ""
     assert f"{rows}:2: the task data does not fit the server's schema" in ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith(f"failed attempts are in {tmp_path / 'out_failures.jsonl'}; the first, of rollout 1-0: ")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         (["--input", "absent.jsonl"], "absent.jsonl does not exist"),
+        (["--input", "."], "--input . is a folder"),
         (["--dataset", "exampel"], "did you mean 'example'"),
         (["--agent", "nobody"], "no environment server runs this agent"),
         (["--env", "nowhere"], "no such environment server"),
