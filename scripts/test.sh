@@ -20,6 +20,8 @@ check() {
 check ruff check
 check pyright
 check lint-imports
+check deptry gym
+check vulture gym --min-confidence 80
 [ ${#failed[@]} = 0 ] || echo "== FAILED, the tests run all the same: ${failed[*]}"
 
 echo "== pytest"

@@ -214,8 +214,10 @@ async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "
             yield _Servers(up.run_id, targets, PeerDispatcher(up.peer, _timeouts(plan)), up.blocks, datasets, agent)
         return
     from gym.runtime.launch import launch
+    from gym.runtime.logs import log_colocated
 
     assert plan is not None
+    log_colocated(plan.settings)
     async with launch(plan, plan.settings.isolation or "colocated", say=lambda line: typer.echo(line, err=True)) as running:
         dispatcher = PeerDispatcher(running.peer, _timeouts(plan))
         try:

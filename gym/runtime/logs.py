@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gym.config.schema import Settings
 from gym.protocol.errors import redacted
 
 
@@ -34,10 +35,14 @@ def log_to_stderr(level: int, secrets: Sequence[str] = ()) -> None:
     _install(handler, level, secrets)
 
 
-def log_to_file(path: Path, level: int, secrets: Sequence[str] = ()) -> None:
-    """Send every record of this process to a file."""
-    handler = logging.FileHandler(path, delay=True)
-    _install(handler, level, secrets)
+def log_colocated(settings: Settings) -> None:
+    """Logging of a process that all servers share: everything to `<log_dir>/gym.log` if that is set, else warnings to stderr."""
+    secrets = [settings.policy_api_key or ""]
+    if settings.log_dir is None:
+        log_to_stderr(logging.WARNING, secrets)
+        return
+    settings.log_dir.mkdir(parents=True, exist_ok=True)
+    _install(logging.FileHandler(settings.log_dir / "gym.log"), logging.INFO, secrets)
 
 
 def _install(handler: logging.Handler, level: int, secrets: Sequence[str]) -> None:

@@ -114,7 +114,7 @@ class OwnedSandbox(_Sandbox):
     async def __aenter__(self) -> "OwnedSandbox":
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
         await self.stop()
 
 
@@ -140,5 +140,5 @@ class BorrowedSandbox(_Sandbox):
     async def __aenter__(self) -> "BorrowedSandbox":
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None) -> None:
         self.disconnect()
