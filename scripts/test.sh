@@ -21,7 +21,7 @@ check ruff check
 check pyright
 check lint-imports
 check deptry gym
-check vulture gym --min-confidence 80
+check vulture
 [ ${#failed[@]} = 0 ] || echo "== FAILED, the tests run all the same: ${failed[*]}"
 
 echo "== pytest"
