@@ -104,3 +104,6 @@ async def answering(app: Any, listener: socket.socket, *, grace_seconds: float =
         server.should_exit = True
         await asyncio.wait((task,), timeout=grace_seconds + 5)
         task.cancel()
+        cancelled = set(server.server_state.tasks)
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=grace_seconds)  # they answer once more

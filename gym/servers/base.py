@@ -104,7 +104,7 @@ class Server:
             RouteSpec(routes.HEALTH, self._healthz, Access.OPEN, "GET", logged=False),
             RouteSpec(routes.READY, self._readyz, Access.OPEN, "GET", logged=False),
             RouteSpec(routes.STATUS, self._status, Access.CONTROL, "GET", logged=False),
-            RouteSpec("/drain", self._drain, Access.CONTROL, logged=False),
+            RouteSpec(routes.DRAIN, self._drain, Access.CONTROL, logged=False),
         ]
 
     async def _healthz(self, call: Call) -> dict[str, Any]:

@@ -227,7 +227,7 @@ async def _read_body(receive: Receive, path: str, headers: Mapping[str, str]) ->
             raise ContractError(400, f"the client of {path} went away before its body was complete", terminal=False)
         body: bytes = message.get("body", b"")
         received += len(body)
-        if not message.get("more_body"):
+        if not message.get("more_body") and received <= MAX_BODY:
             return b"".join((*parts, body)) if parts else body
         parts.append(body)
     raise ContractError(413, f"the body of {path} is longer than {MAX_BODY // 2**20} MiB")
