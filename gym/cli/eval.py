@@ -229,12 +229,15 @@ async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "
 
 
 def _plan(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
-    from gym.cli.env import check_usage, report
+    from gym.cli.env import check_providers, check_usage, report
     from gym.config import load
+    from gym.config.errors import ConfigErrors
 
     check_usage(config, model_type, overrides)
     loaded = load([Path(path) for path in config or []], overrides or [], model_type=model_type)
     report(loaded.warnings)
+    if wrong := check_providers(loaded.plan):
+        raise ConfigErrors(wrong)
     return loaded.plan
 
 

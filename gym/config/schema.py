@@ -8,7 +8,7 @@ heavy. Unknown keys are errors.
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 Kind = Literal["resources_servers", "responses_api_agents", "responses_api_models", "environment_servers"]
 
@@ -153,6 +153,11 @@ class Auth(Section):
     token_file: Path | None = None
 
 
+def _off(value: Any) -> Any:
+    """A bare `off` is false to YAML."""
+    return "off" if value is False else value
+
+
 class Settings(Section):
     """The top-level settings: everything in a config that is neither an instance nor a sandbox provider."""
 
@@ -164,7 +169,7 @@ class Settings(Section):
     token_id_capture: TokenIdCapture = Field(default_factory=TokenIdCapture)
     observability_enabled: bool = False
     environment_server_routes: dict[str, str] = Field(default_factory=dict)
-    auth: Auth | Literal["off"] = Field(default_factory=Auth)
+    auth: Annotated[Auth | Literal["off"], BeforeValidator(_off)] = Field(default_factory=Auth)
     isolation: Literal["process", "colocated"] | None = None
     head_server: HeadServer = Field(default_factory=HeadServer)
     start_timeout_seconds: float = Field(default=600, gt=0)

@@ -87,6 +87,30 @@ def test_a_config_without_servers_is_doubted(gym, project):
     assert gym("env", "validate", "--config", "empty.yaml", "--strict")[0] == 1
 
 
+@pytest.mark.parametrize(
+    ("block", "where", "says"),
+    [
+        ("docker: {create: {pul: never}}", "sandbox.docker.create.pul", "did you mean 'pull'?"),
+        ("docker: {exec: {concurrency: 0}}", "sandbox.docker.exec.concurrency", "greater than or equal to 1"),
+        ("local: {}", "sandbox.local", "unknown sandbox provider"),
+    ],
+)
+def test_options_of_sandbox_providers_are_checked(gym, project, block, where, says):
+    project.write("box.yaml", f"config_paths: [base.yaml]\nsandbox:\n  {block}\n")
+    code, out, err = gym("env", "validate", "--config", "box.yaml")
+    assert (code, out) == (1, "")
+    problem, tally = err.splitlines()
+    assert problem.startswith("box.yaml:3:")
+    assert f"error[sandbox-provider]: {where}: " in problem
+    assert says in problem
+    assert tally == "1 error, 0 warnings"
+
+
+def test_auth_may_be_off_as_yaml_reads_it(gym, project):
+    project.write("open.yaml", "config_paths: [base.yaml]\nauth: off\n")
+    assert gym("env", "validate", "--config", "open.yaml") == (0, "Config is valid\n", "")
+
+
 @pytest.mark.parametrize("arguments", [["--config", ""], ["--config", "base.yaml", "--model-type", ""], ["--model-type", "../x"]])
 def test_an_empty_name_is_wrong_usage(gym, arguments):
     code, out, err = gym("env", "validate", *arguments)

@@ -119,7 +119,8 @@ def test_a_setting_that_is_not_set_names_its_override(project):
     (problem,) = project.compose("policy_model_name: ${policy_api_key}").problems
     assert problem.hint == "write it into env.yaml, or set it with policy_api_key=VALUE"
     problems = project.compose("policy_model: null\npolicy_base_url: ${policy_model_name}").problems
-    assert next(problem.hint for problem in problems if problem.rule == "interpolation") == "set it with policy_model_name=VALUE, or in env.yaml"  # and not "did you mean 'policy_model'?"
+    (hint,) = [problem.hint for problem in problems if problem.rule == "interpolation"]
+    assert hint == "set it with policy_model_name=VALUE, or in env.yaml"  # and not "did you mean 'policy_model'?"
 
 
 def test_a_key_that_others_refer_to_is_no_unknown_key(project):
