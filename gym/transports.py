@@ -58,7 +58,7 @@ class HTTPTransport:
                     {name.lower(): value for name, value in response.headers.items()},
                     read_cookies(response.headers.getall("Set-Cookie", [])),
                 )
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
             raise CallError(f"cannot reach {_host(url)}: {error}", kind="transport_unreachable", delivery="not_sent") from error
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
             raise _broke(_host(url), error) from error
@@ -181,7 +181,10 @@ def _broke(host: str, error: Exception | None) -> CallError:
 
 
 def _host(url: str) -> str:
-    return urlsplit(url).netloc or url
+    try:
+        return urlsplit(url).netloc or url
+    except ValueError:
+        return url
 
 
 __all__ = ["ASGIApp", "HTTPTransport", "InProcessTransport", "Message", "Transport", "read_cookies"]

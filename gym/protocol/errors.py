@@ -35,7 +35,8 @@ class ContractError(Exception):
 
 
 _SECRETS = re.compile(
-    r"(?i)(?P<name>bearer\s+|(?:api[-_ ]?key|authorization|token|password|secret)[\"']?\s*[:=]\s*[\"']?)(?P<value>[^\s\"',;}]{6,})"
+    r"(?i)(?P<name>bearer\s+|(?:api[-_ ]?key|authorization|token|password|secret)[\"']?\s*[:=]\s*[\"']?(?:bearer\s+|basic\s+)?)"
+    r"(?P<value>[^\s\"',;}]{6,})"
     r"|\bsk-[A-Za-z0-9_-]{8,}"
 )
 

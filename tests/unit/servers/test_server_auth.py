@@ -50,7 +50,8 @@ async def test_each_control_route_of_each_kind_needs_the_token(rig: Rig) -> None
         for spec in specs(server):
             if spec.access is Access.OPEN:
                 continue
-            paths = [spec.path] + [f"/ng-rollout/r1{capture}{spec.path}" for capture in ("", "/training-token-capture") if spec.under_rollout]
+            prefixes = ["", "/ng-rollout/r1", "/ng-rollout/r1/training-token-capture"] if spec.under_rollout else [""]
+            paths = [prefix + spec.path for prefix in prefixes]
             for path in paths:
                 for headers in ({"x": "y"}, {"authorization": "Bearer wrong"}, {"authorization": rig.credentials.token or ""}):
                     reply = await rig.call(name, path, None if spec.method == "GET" else {}, **headers)
