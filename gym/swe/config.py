@@ -2,10 +2,11 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from gym.config.schema import ResourcesServerConfig
 from gym.sandbox.spec import SandboxSpec
+from gym.swe.profile import image_from_template
 
 
 class SweConfig(ResourcesServerConfig):
@@ -27,3 +28,10 @@ class SweConfig(ResourcesServerConfig):
     """Scrub the history past the base commit before the agent starts."""
     image_template: str | None = None
     """The image's name in place of the row's and the data set's own, e.g. `mirror/{instance_id_s}:latest`; see docs/swe.md."""
+
+    @field_validator("image_template")
+    @classmethod
+    def _template_can_be_filled_in(cls, template: str | None) -> str | None:
+        if template is not None:
+            image_from_template(template, "an__instance-1")
+        return template

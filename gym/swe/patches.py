@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 _HEADER = re.compile(rb"^diff --git (.+)$", re.MULTILINE)
+_QUOTED_AT_END = re.compile(rb' ("(?:[^"\\]|\\.)*")$')
 _RENAMED = re.compile(rb"^rename from (.+)$", re.MULTILINE)
 
 
@@ -37,8 +38,8 @@ def _path(section: bytes) -> str:
                 name = _unquote(line[len(prefix) :].rstrip(b"\r\t"))
                 return name.removeprefix("b/") if prefix == b"+++ " else name
     header = section.split(b"\n", 1)[0][len(b"diff --git ") :].rstrip(b"\r")
-    if header.startswith(b'"') or header.endswith(b'"'):
-        return _unquote(header[header.rindex(b' "') + 1 :] if b' "' in header else header.split(b" ", 1)[1]).removeprefix("b/")
+    if quoted := _QUOTED_AT_END.search(header):
+        return _unquote(quoted[1]).removeprefix("b/")
     # Without quotes and without a rename, both halves are the same but for their first letter.
     return header[len(header) // 2 + 1 :].decode(errors="surrogateescape").removeprefix("b/")
 

@@ -79,5 +79,6 @@ def image_from_template(template: str, instance_id: str) -> str:
     }
     try:
         return template.format(**known)
-    except (KeyError, IndexError, ValueError) as error:
-        raise ValueError(f"image_template {template!r} may use {', '.join('{' + name + '}' for name in known)}: {error}") from error
+    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
+        placeholders = ", ".join(f"{{{name}}}" for name in known)
+        raise ValueError(f"image_template {template!r} may use {placeholders} and nothing else ({error})") from error
