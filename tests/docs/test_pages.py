@@ -1,10 +1,12 @@
 """Every page of the repository: its links lead somewhere, and its `gym` commands are commands."""
 
+import itertools
 import re
 import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer.main
@@ -12,6 +14,9 @@ import typer.main
 from gym.cli.main import app
 from gym.config.roots import INSTALL_ROOT
 from gym.config.schema import KINDS
+
+if TYPE_CHECKING:
+    from conftest import Reader
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -21,11 +26,16 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def _pages() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
-    names = listed.stdout.split() if listed.returncode == 0 else [str(p.relative_to(REPOSITORY)) for p in REPOSITORY.glob("docs/*.md")]
-    return [REPOSITORY / name for name in sorted(names) if "task_images" not in name and (REPOSITORY / name).is_file()]
+    """Every page that is, or may be, under version control; without git, those in the usual places."""
+    asked = ["git", "ls-files", "-co", "--exclude-standard", "*.md"]
+    listed = subprocess.run(asked, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    places = [
+        *REPOSITORY.glob("*.md"),
+        *REPOSITORY.glob("docs/*.md"),
+        *(page for kind in KINDS for page in REPOSITORY.glob(f"{kind}/*/*.md")),
+    ]
+    pages = [REPOSITORY / name for name in listed.stdout.split()] if listed.returncode == 0 else places
+    return sorted(page for page in pages if "task_images" not in page.parts and page.is_file())
 
 
 PAGES = _pages()
@@ -63,10 +73,24 @@ def _commands(page: Path) -> list[list[str]]:
 def test_commands_parse(page: Path) -> None:
     for words in _commands(page):
         _parse(words[1:])
-        for option, value in zip(words, words[1:], strict=False):
-            written_here = f'title="{value}"' in page.read_text() or value in ("right.yaml", "wrong.yaml")
-            if option in ("--config", "-c") and not written_here and value.startswith((*KINDS, "benchmarks/")):
-                assert (INSTALL_ROOT / value).is_file(), f"{page.name} names the config {value}, which does not exist"
+        configs = [value for option, value in itertools.pairwise(words) if option in ("--config", "-c")]
+        for config in configs:
+            if config.startswith((*KINDS, "benchmarks/")) and f'title="{config}"' not in page.read_text():
+                assert (INSTALL_ROOT / config).is_file(), f"{page.name} names the config {config}, which does not exist"
+
+
+FOLLOWED = [
+    "docs/configuration.md",
+    "docs/rollouts.md",
+    *(f"resources_servers/{name}/README.md" for name in ("example_single_tool_call", "example_session_state_mgmt")),
+]
+
+
+@pytest.mark.parametrize("page", FOLLOWED)
+def test_commands_of_a_page_work(page: str, reader: "Callable[[str], Reader]") -> None:
+    follower = reader(page)
+    assert follower.commands
+    follower.follow()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
