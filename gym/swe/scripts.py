@@ -4,9 +4,9 @@ Invariant: a script that could not do all of its work returns a code other than 
 """
 
 CHECK = r"""
-[ -n "${BASH_VERSION:-}" ] || { echo 'the image has no bash'; exit 1; }
+[ -n "${BASH_VERSION:-}" ] || { echo 'commands are not run by bash: the image has none, or exec_shell names another shell'; exit 1; }
 command -v git >/dev/null || { echo 'the image has no git'; exit 1; }
-git config --global --get-all safe.directory 2>/dev/null | grep -qxF '*' || git config --global --add safe.directory '*' || exit 1
+git config --global --get-all safe.directory 2>/dev/null | grep -qxF '*' || git config --global --add safe.directory '*' || :
 cd -- "$GYM_WORKDIR" || exit 1
 git rev-parse --verify 'HEAD^{commit}'
 """
@@ -104,7 +104,7 @@ unchanged in the real one has no part in it. Nor has what stands in its configur
 APPLY = r"""
 cd -- "$GYM_WORKDIR" || exit 3
 if git apply --verbose --whitespace=nowarn "$GYM_PATCH"; then exit 0; fi
-if command -v patch >/dev/null 2>&1 && patch --batch --fuzz=5 -p1 -i "$GYM_PATCH"; then exit 0; fi
+if command -v patch >/dev/null 2>&1 && patch --batch --no-backup-if-mismatch --fuzz=5 -p1 -i "$GYM_PATCH"; then exit 0; fi
 exit 1
 """
 """Apply a patch; 1 means that it does not fit."""

@@ -17,7 +17,7 @@ from gym.servers import AgentServer, AgentSession, ServerContext
 from responses_api_agents.oracle_agent.config import Config
 
 _PATCH = "/tmp/gym-oracle.diff"
-_APPLY = f"git apply --whitespace=nowarn {_PATCH} || patch --batch --fuzz=5 -p1 -i {_PATCH}"
+_APPLY = f"git apply --whitespace=nowarn {_PATCH} || patch --batch --no-backup-if-mismatch --fuzz=5 -p1 -i {_PATCH}"
 
 
 @dataclass

@@ -84,7 +84,8 @@ class Rig:
         reply = await self.client.post(routes.SEED_SESSION, self.seed_body(session, **changes), timeout=60)
         self.row |= changes
         self.cookies = dict(reply.cookies)
-        access = SandboxAccess.model_validate(reply.json()["sandbox_access"])
+        self.access: dict[str, Any] = reply.json()["sandbox_access"]
+        access = SandboxAccess.model_validate(self.access)
         self.box = await BorrowedSandbox.connect(access, {"sandbox": self.provider})
         return self.box
 
@@ -126,11 +127,11 @@ async def make_rig(docker_run_id: str, calc_row: dict[str, Any], tmp_path: Path)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(provider.aclose)
 
-        async def make(**config: Any) -> Rig:
+        async def make(instance: str = "swe", block: Mapping[str, Any] = BLOCK, **config: Any) -> Rig:
             transport = InProcessTransport()
             credentials = Credentials("token", "secret")
             fields = {"setup_timeout": 60, "evaluation_timeout": 60, "sandbox_config": {"ttl_s": 300}} | config
-            context = ServerContext("swe", docker_run_id, "http://swe", credentials, {}, transport, tmp_path, {"sandbox": BLOCK})
+            context = ServerContext(instance, docker_run_id, "http://swe", credentials, {}, transport, tmp_path, {"sandbox": block})
             server = PytestSweServer(SweConfig(**fields), context)
             await stack.enter_async_context(server.running())
             transport.add("swe", server.app())

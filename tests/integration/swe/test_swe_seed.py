@@ -11,6 +11,7 @@ from gym.protocol import routes
 
 pytestmark = pytest.mark.docker
 
+BLOCK: dict[str, Any] = {"docker": {"create": {"network": "none", "pull": "never"}}}
 OBJECTS = "git cat-file --batch-all-objects --batch-check='%(objecttype) %(objectname)'"
 
 
@@ -98,8 +99,37 @@ async def test_a_seed_closed_while_it_runs_leaves_nothing(rig: Any, after: float
 
 
 async def test_a_server_that_starts_removes_only_what_its_predecessor_left(make_rig: Any) -> None:
-    rig = await make_rig()
+    rig, neighbour = await make_rig(), await make_rig(instance="neighbour")
     await rig.seed()
-    other = await make_rig()  # the same instance, as after a crash
-    assert await other.roles() == []
+    await neighbour.seed()
+    assert await rig.roles() == ["task", "task"]
+    await make_rig()  # the same instance, as after a crash
+    assert await rig.roles() == ["task"]
+    assert await neighbour.work("echo alive") == "alive\n"
     await rig.close()
+    await neighbour.close()
+
+
+async def test_an_image_without_bash_is_refused(make_rig: Any) -> None:
+    rig = await make_rig(block={"docker": {**BLOCK["docker"], "exec": {"exec_shell": "/bin/sh"}}})
+    with pytest.raises(CallError) as raised:
+        await rig.seed()
+    assert raised.value.status == 422
+    assert "not run by bash" in raised.value.message
+
+
+async def test_a_repository_that_our_user_cannot_write_is_refused(make_rig: Any) -> None:
+    rig = await make_rig(sandbox_config={"ttl_s": 300, "user": "nobody"})
+    with pytest.raises(CallError) as raised:
+        await rig.seed()
+    assert raised.value.status == 422
+    assert "scrubbing the history" in raised.value.message
+    assert await rig.roles() == []
+
+
+async def test_an_unscrubbed_task_keeps_its_history(make_rig: Any) -> None:
+    rig = await make_rig(apply_anti_cheating=False)
+    await rig.seed()
+    assert "v1.1" in await rig.work("git tag")
+    await rig.solve()
+    assert (await rig.verify())["reward"] == 1.0
