@@ -296,7 +296,7 @@ def _count(number: int, what: str) -> str:
 
 def _closing_lines(summary: "Summary") -> list[str]:
     lines = [_account(summary)]
-    if summary.coverage.failed or summary.coverage.masked:
+    if summary.problem is None and (summary.coverage.failed or summary.coverage.masked):
         lines += _first_failure(summary.files.failures)
     return lines
 

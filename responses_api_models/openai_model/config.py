@@ -1,6 +1,8 @@
 """The configuration of `openai_model`."""
 
-from pydantic import Field
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
 
 from gym.config.schema import ModelConfig
 
@@ -20,3 +22,16 @@ class Config(ModelConfig):
     max_concurrency: int | None = Field(default=None, gt=0)
     """Most requests in flight at the endpoint."""
     extra_headers: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        """A wrong one would otherwise be found out by every episode, after all its retries."""
+        try:
+            parts = urlsplit(value)
+            usable = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise ValueError(f"{value!r} is not an address that can be called: write http://host:port/v1 or https://host/v1")
+        return value

@@ -40,7 +40,14 @@ class Step(Section):
 
     @model_validator(mode="after")
     def _answers_once(self) -> Self:
-        ways = [self.say is not None, self.call is not None, self.calls is not None, self.status is not None, self.body is not None, self.hang]
+        ways = [
+            self.say is not None,
+            self.call is not None,
+            self.calls is not None,
+            self.status is not None,
+            self.body is not None,
+            self.hang,
+        ]
         if sum(ways) != 1:
             raise ValueError("a step needs exactly one of say, call, calls, status, body and hang")
         return self
