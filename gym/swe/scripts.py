@@ -91,8 +91,8 @@ git read-tree "$GYM_BASE"
 # Files that cannot be added, such as a repository without a commit, must not cost the rest.
 plain_git() { git -c core.fsmonitor=false -c core.fileMode=true -c core.autocrlf=false -c core.sparseCheckout=false "$@"; }
 plain_git -c advice.addEmbeddedRepo=false add --intent-to-add --ignore-errors -- . || echo 'some files could not be added' >&2
-plain_git -c core.quotePath=true -c diff.noprefix=false -c diff.mnemonicPrefix=false \
-  diff --binary --full-index --no-color --no-ext-diff --no-textconv --no-renames --no-relative -O/dev/null --ignore-submodules=all \
+plain_git -c core.quotePath=true -c diff.relative=false -c diff.noprefix=false -c diff.mnemonicPrefix=false \
+  diff --binary --full-index --no-color --no-ext-diff --no-textconv --no-renames -O/dev/null --ignore-submodules=all \
   --diff-algorithm=default --unified=3 --inter-hunk-context=0 --src-prefix=a/ --dst-prefix=b/ "$GYM_BASE" -- . > "$GYM_OUT.diff"
 """
 """Write the difference between the base commit and the work tree, new files included, to `$GYM_OUT.diff`; 3: there is no repository.

@@ -1,5 +1,6 @@
 """The two agents that check tasks, beside a SWE server in this process."""
 
+import asyncio
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -115,7 +116,8 @@ async def test_a_sandbox_that_is_gone_is_no_fault_of_the_patch(make_rig: Any, ma
     agent = await make_agent(oracle.OracleAgent, oracle_config.Config(), rig)
     await rig.seed()
     await agent.open(rig)
-    subprocess.run(["docker", "kill", await rig.id_of("task")], capture_output=True, check=True)
+    kill = ["docker", "kill", await rig.id_of("task")]
+    await asyncio.to_thread(subprocess.run, kill, capture_output=True, check=True)
     with pytest.raises(CallError) as raised:
         await agent.act()
     assert not raised.value.terminal
