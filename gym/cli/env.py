@@ -48,7 +48,11 @@ def validate(
     output: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.TEXT,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
 ) -> None:
-    """Check a configuration without starting anything; lists everything that is wrong with it."""
+    """Check a configuration and start nothing.
+
+    Prints 'Config is valid', or everything that is wrong with it, one problem a line. Exit codes:
+    0 valid; 1 problems; 2 wrong usage.
+    """
     from gym.config.checks import check_not_empty
 
     examined = examine(config, model_type, overrides)
@@ -65,7 +69,10 @@ def validate(
 
 @app.command()
 def resolve(overrides: Overrides = None, config: Config = None, model_type: ModelType = None) -> None:
-    """Print the composed configuration as YAML, with secrets masked."""
+    """Print what a configuration comes to.
+
+    As YAML, with everything inherited and filled in, and with secrets masked.
+    """
     from gym.config import masked
     from gym.config.yamlfile import to_yaml
 
@@ -84,7 +91,9 @@ def explain(
     config: Config = None,
     model_type: ModelType = None,
 ) -> None:
-    """Print which file and line set a value, and what that overrode."""
+    """Say where a value was set, and what it overrode."""
+    if not key.strip("."):
+        raise typer.BadParameter("KEY is empty: name a dotted key, such as default_host")
     from gym.config.explain import explain as explained
 
     for line in explained(examine(config, model_type, overrides), key):

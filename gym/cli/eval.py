@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gym.rollouts.options import CollectOptions
     from gym.rollouts.targets import Targets
 
-app = typer.Typer(help="Run rollouts, and look at what came out.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Run rollouts.", no_args_is_help=True, rich_markup_mode=None)
 
 _MARGIN_SECONDS = 120.0
 """What one episode's call may take beyond the limits of its environment server."""
@@ -28,7 +28,7 @@ _MARGIN_SECONDS = 120.0
 
 @app.callback()
 def group() -> None:
-    """Run rollouts, and look at what came out."""
+    """Run rollouts."""
 
 
 @app.command()
@@ -56,7 +56,10 @@ def run(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of an earlier run at this output.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a launch record and a done record on stdout.")] = False,
 ) -> None:
-    """Run every row through its environment server and write what came of it.
+    """Run rows as episodes and write what came of them.
+
+    Starts the servers of the configuration, or with --no-serve uses those that run, sends every row
+    to its environment server, and accounts for each rollout.
 
     Exit codes: 0 all measured; 76 finished, but some were masked, failed or owed; 1 a mistake in
     options, config or credentials; 2 wrong usage; 130 interrupted.
@@ -281,7 +284,7 @@ def _opening_lines(launch: "Launch") -> list[str]:
         f"{_count(found.expected, 'rollout')} of {_count(found.rows, 'row')} -> {printable(str(launch.files.output))} (run {launch.run_id})"
     ]
     if found.bad_rows:
-        lines.append(f"warning: {found.bad_rows} of {_count(found.rows, 'row')} can be no task and fail; the first: {found.first_problem}")
+        lines.append(f"warning: {found.bad_rows} of {_count(found.rows, 'row')} cannot be run; the first: {found.first_problem}")
     if found.positional_rows:
         lines.append(
             f"warning: {_count(found.positional_rows, 'row')} without task_id, problem_id or instance_id, named by position: "

@@ -29,7 +29,10 @@ def start(
     log_dir: Annotated[Path | None, typer.Option("--log-dir", metavar="DIR", help="Write the servers' logs here, and keep them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a record on stdout once the servers are ready.")] = False,
 ) -> None:
-    """Start the servers of a configuration and keep them until Ctrl-C (again: cancel what runs; a third time: kill)."""
+    """Start servers and keep them until Ctrl-C.
+
+    The first Ctrl-C lets running episodes end, the second cancels them, the third kills the servers.
+    """
     plan = plan_of(config, model_type, overrides)
     import uvloop
 
@@ -51,7 +54,11 @@ def start(
 
 
 def status(run_id: RunId = None, as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
-    """Show what is running: instances, addresses, health, episodes with their stage and age, sandboxes held."""
+    """Show what is running.
+
+    Instances with address, health and open sessions, and running episodes with their stage and age.
+    Exit codes: 0 all answer; 1 one does not, or nothing is running.
+    """
     import asyncio
 
     said = asyncio.run(_status(run_id))
