@@ -17,9 +17,9 @@ python - "$output" <<'EOF'
 import json
 import sys
 
-print(f"{'rollout':<10}{'reward':<8}{'calls':<44}final count")
+print(f"{'rollout':<10}{'reward':<8}{'calls':<46}final count")
 for line in open(sys.argv[1]):
     row = json.loads(line)
     calls = [item["name"] + item["arguments"] for item in row["response"]["output"] if item["type"] == "function_call"]
-    print(f"{row['_ng_rollout_id']:<10}{row['reward']:<8}{', '.join(c.replace('_counter', '') for c in calls[:2]):<44}{row['final_count']}")
+    print(f"{row['_ng_rollout_id']:<10}{row['reward']:<8}{', '.join(c.replace('_counter', '') for c in calls[:2]):<46}{row['final_count']}")
 EOF

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
 
 from gym.config.errors import UserError
 from gym.tasks.materialize import TaskError
@@ -73,10 +73,18 @@ def load_schema(directory: Path) -> TaskSchema | None:
     sys.modules[name] = module  # pydantic looks the module up to resolve postponed annotations
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a server author's code: whatever it raises is a finding about that file
         del sys.modules[name]
-        raise SchemaError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        raise SchemaError(f"{path} cannot be imported: {type(error).__name__}: {_first_line(error)}") from error
     schema = getattr(module, "TaskData", None)
     if schema is None:
         raise SchemaError(f"{path} defines no TaskData")
-    return TaskSchema(schema)
+    try:
+        return TaskSchema(schema)
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        reason = _first_line(error)
+        raise SchemaError(f"{path}: TaskData is no schema of rows: {reason[:1].lower()}{reason[1:]}; make it a pydantic model") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0].rstrip(".")

@@ -48,3 +48,8 @@ def test_without_a_schema_and_with_a_broken_one(tmp_path: Path) -> None:
         load_schema(_implementation(tmp_path / "k" / "none", "x = 1\n"))
     with pytest.raises(SchemaError, match="ZeroDivisionError"):
         load_schema(_implementation(tmp_path / "k" / "broken", "1 / 0\n"))
+    with pytest.raises(SchemaError, match="SystemExit: 3"):
+        load_schema(_implementation(tmp_path / "k" / "leaving", "raise SystemExit(3)\n"))
+    with pytest.raises(SchemaError, match="is no schema of rows") as caught:
+        load_schema(_implementation(tmp_path / "k" / "number", "TaskData = 3\n"))
+    assert "\n" not in str(caught.value)
