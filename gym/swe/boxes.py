@@ -101,7 +101,7 @@ async def capture(box: OwnedSandbox, task: Task, base: Base, timeout: float) -> 
     try:
         data = await box.download(f"{out}.diff", max_bytes=_PATCH_BYTES)
     except SandboxFileError as error:
-        return Patch(b"", "none", str(error))
+        return Patch(b"", "none", f"the patch cannot be taken: {error}")
     data = without(data, _no_part_of_the_patch(task, base))
     return Patch(data, "worktree" if data else "none")
 

@@ -16,6 +16,8 @@ from gym.swe.profile import Grade
 
 OUTPUT_CHARACTERS = 100_000
 """How much of the test output goes into the row: its end."""
+PATCH_BYTES = 16 * 2**20
+"""The longest patch that goes into the row."""
 RESULT_CHARACTERS = 1_000_000
 """How much of the single tests' statuses goes into the row."""
 
@@ -30,7 +32,7 @@ class Patch:
     """Why nothing could be captured, where the sandbox itself was well."""
 
     def fields(self, include: bool) -> dict[str, Any]:
-        """The patch in the row; with `include` false only its digest and size.
+        """The patch in the row; with `include` false, or where it is longer than PATCH_BYTES, only its digest and size.
 
         A patch that is not UTF-8 stands there twice: readable, and exact as `model_patch_base64`.
         """
@@ -39,7 +41,7 @@ class Patch:
             "model_patch_sha256": hashlib.sha256(self.data).hexdigest(),
             "model_patch_bytes": len(self.data),
         }
-        if include:
+        if include and len(self.data) <= PATCH_BYTES:
             found["model_patch"] = self.data.decode(errors="replace")
             if found["model_patch"].encode() != self.data:
                 found["model_patch_base64"] = base64.b64encode(self.data).decode()

@@ -146,6 +146,24 @@ async def test_files_of_all_sorts_survive(rig: Any) -> None:
     expect(again, reward=1.0, model_patch_sha256=verdict["model_patch_sha256"])
 
 
+async def test_a_huge_patch_is_judged_and_a_monstrous_one_is_zero(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    await rig.seed()
+    await rig.solve()
+    await rig.work("head -c 20000000 /dev/urandom > big.bin")
+    verdict = await rig.verify()
+    expect(verdict, reward=1.0, mask_sample=False)
+    assert verdict["model_patch_bytes"] > 20_000_000
+    assert "model_patch" not in verdict, "the row stays of a bounded size"
+    await rig.close()
+    monkeypatch.setattr("gym.swe.boxes._PATCH_BYTES", 2**20)
+    await rig.seed("s2")
+    await rig.solve()
+    await rig.work("head -c 2000000 /dev/urandom > big.bin")
+    verdict = await rig.verify()
+    expect(verdict, reward=0.0, mask_sample=False, evaluation_completed=True)
+    assert "longer than the 1048576 bytes allowed" in verdict["patch_capture_error"]
+
+
 async def test_a_changed_crlf_file_applies(rig: Any) -> None:
     setup = ["printf 'one\\r\\ntwo\\r\\n' > dos.txt && git add dos.txt && git -c user.name=x -c user.email=x@x commit -qm dos"]
     await rig.seed(setup=setup)
