@@ -75,10 +75,11 @@ cd -- "$GYM_WORKDIR"
 while IFS= read -r path; do
   [ -n "$path" ] || continue
   rm -rf -- "$path"
-  [ ! -e "$path" ] || { echo "cannot remove $path"; exit 1; }
+  [ ! -e "$path" ] && [ ! -L "$path" ] || { echo "cannot remove $path"; exit 1; }
+  [ -z "$(git ls-tree -r HEAD -- ":(literal)$path" | head -n 1)" ] || { echo "$path can still be read from the history"; exit 1; }
 done
 """
-"""Remove the paths on stdin, one a line."""
+"""Remove the paths on stdin, one a line. What is tracked cannot be hidden: the base commit would still show it."""
 
 NO_REPOSITORY = 3
 

@@ -22,6 +22,11 @@ ORACLE, NOOP = "swebench_oracle_environment_server", "swebench_noop_environment_
 GYM = [sys.executable, "-c", "from gym.cli.main import main; main()"]
 
 
+def skip_without_environment(said: str) -> None:
+    if "cannot build the Python environment" in said:
+        pytest.skip(f"the swebench server's environment cannot be built here: {said[-300:]}")
+
+
 class Gym:
     """The command line, in a state folder of the test's own."""
 
@@ -42,8 +47,7 @@ class Gym:
             out, err = process.communicate(timeout=200)
         finally:
             process.kill()
-        if "cannot build the Python environment" in err:
-            pytest.skip(f"the swebench server's environment cannot be built here: {err[-300:]}")
+        skip_without_environment(err)
         assert process.returncode == code, out + err
         return err
 
@@ -182,8 +186,7 @@ def test_a_task_sandbox_that_is_killed_fails_the_attempt(gym: Gym) -> None:
         if not servers.stdout.readline():
             assert servers.stderr is not None
             said = servers.stderr.read()
-            if "cannot build the Python environment" in said:
-                pytest.skip(f"the swebench server's environment cannot be built here: {said[-300:]}")
+            skip_without_environment(said)
             raise AssertionError(said)
         source = ["--no-serve", "--dataset", "example", "--env", ORACLE]
         once = gym.start("eval", "run", *source, "--output", gym.output("once"), NEMO_GYM_MAX_ROLLOUT_ATTEMPTS="1")
@@ -220,28 +223,40 @@ def test_a_task_sandbox_that_is_killed_fails_the_attempt(gym: Gym) -> None:
     assert boxes(run_id) == []
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_stopped_collection_leaves_no_sandbox(gym: Gym, how: signal.Signals) -> None:
-    """SIGTERM to the collector undoes everything in order; a killed resources server's sandboxes go with the run."""
-    config = gym.overlay(SLEEPY.replace("test: kill", f"test: stop-{how.name.lower()}").replace("sleep_seconds: 7", "sleep_seconds: 60"))
-    run = gym.start(
-        "eval", "run", "--config", config, "--dataset", "example", "--env", ORACLE, "--output", gym.output(), "isolation=process"
-    )
+@pytest.mark.parametrize("how", ["sigterm", "kill-server", "kill-launcher"])
+def test_a_stopped_collection_leaves_no_sandbox(gym: Gym, how: str) -> None:
+    """SIGTERM undoes everything in order; a killed server's sandboxes go with the run; servers outlive no launcher."""
+    config = gym.overlay(SLEEPY.replace("test: kill", f"test: {how}").replace("sleep_seconds: 7", "sleep_seconds: 60"))
+    run = gym.start("eval", "run", "--config", config, "--dataset", "example", "--env", ORACLE, "--output", gym.output())
+    wanted = ["docker", "ps", "-q", "--filter", f"label=nemo-gym.meta.test={how}"]
+
+    def running() -> list[str]:
+        return subprocess.run(wanted, text=True, capture_output=True, check=True).stdout.split()
+
     try:
-        wanted = ["docker", "ps", "-q", "--filter", f"label=nemo-gym.meta.test=stop-{how.name.lower()}"]
         deadline = time.monotonic() + 60
-        while not (found := subprocess.run(wanted, text=True, capture_output=True, check=True).stdout.split()):
+        while not (found := running()):
             assert time.monotonic() < deadline
-            assert run.poll() is None
+            if run.poll() is not None:
+                said = run.communicate()[1]
+                skip_without_environment(said)
+                raise AssertionError(said)
             time.sleep(0.1)
-        if how is signal.SIGKILL:
+        if how == "kill-server":
             label = '{{index .Config.Labels "nemo-gym.owner-pid"}}'
             owner = subprocess.run(["docker", "inspect", "-f", label, found[0]], text=True, capture_output=True, check=True).stdout
+            assert int(owner) != run.pid, "the server has a Python environment of its own, and so a process"
             os.kill(int(owner), signal.SIGKILL)
             time.sleep(0.5)
-        run.send_signal(signal.SIGTERM)
+        if how == "kill-launcher":
+            run.kill()
+        else:
+            run.send_signal(signal.SIGTERM)
         _, err = run.communicate(timeout=90)
-        assert run.returncode in (130, 1), err
+        assert run.returncode in (130, 1, -signal.SIGKILL), err
     finally:
         run.kill()
-    assert subprocess.run(wanted, text=True, capture_output=True, check=True).stdout.split() == []
+    deadline = time.monotonic() + (20 if how == "kill-launcher" else 0)
+    while running() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert running() == []

@@ -46,6 +46,8 @@ async def test_no_row_data_stands_in_the_sandbox(rig: Any) -> None:
         ({"setup": ["exit 4"]}, "setup command 'exit 4' failed"),
         ({"setup": ["mkdir -p .git/objects/info; echo /elsewhere > .git/objects/info/alternates"]}, "failed"),
         ({"setup": ["ln -s /bin/false /usr/local/bin/comm"]}, "scrubbing the history"),
+        ({"hide": ["tests/test_evaluate.py"]}, "tests/test_evaluate.py can still be read from the history"),
+        ({"hide": ["/proc/self"]}, "hiding what the grader needs failed"),
         ({"workdir": "/nowhere"}, "reading the repository in /nowhere"),
         ({"setup": ["rm /usr/bin/git"]}, "the image has no git"),
         ({"eval_script": None}, "eval_script must be text"),
@@ -59,6 +61,16 @@ async def test_a_task_that_cannot_be_made_safe_is_refused(rig: Any, changes: dic
     assert raised.value.terminal
     assert reason in raised.value.message
     assert await rig.roles() == []
+
+
+async def test_what_the_grader_needs_is_hidden_from_the_agent_only(rig: Any) -> None:
+    await rig.seed(setup=["mkdir hidden && echo secret > hidden/expected.json"], hide=["hidden", "build-stamp.txt", "not-there"])
+    assert await rig.work("ls hidden build-stamp.txt 2>/dev/null | wc -l; git status --porcelain") == "0\n"
+    await rig.solve()
+    await rig.work("mkdir hidden && echo forged > hidden/expected.json")
+    verdict = await rig.verify()
+    assert (verdict["reward"], verdict["mask_sample"]) == (1.0, False)
+    assert "hidden" not in verdict["model_patch"]
 
 
 async def test_an_image_that_is_not_there_is_said(rig: Any) -> None:
