@@ -27,6 +27,7 @@ from gym.protocol.resources import ResourcesSeedSessionResponse
 from gym.protocol.responses import Response
 from gym.servers import EnvironmentServer, Episode
 from gym.servers.environment import EpisodeFailed
+from gym.servers.http import Answer, Call
 
 _CALL_SECONDS: float | None = None
 """Calls have no bound of their own: the episode's deadline is around them all."""
@@ -44,7 +45,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         """Seed, act, close the agent, verify, close the task."""
         task = episode.task_input
         params = task.responses_create_params.model_dump(mode="json", exclude_unset=True)
-        resources = self.context.peer(self.config.resources_server)
+        resources = self.context.peer(self.config.resources_server, episode.id)
         episode_id = episode.id.model_dump()
 
         episode.stage = "seed"
@@ -66,12 +67,21 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         episode.stage = "cleanup"
         return {**result, **agent.extra}
 
+    async def aggregate_metrics(self, call: Call) -> Any:
+        """The benchmark's own metrics are its resources server's."""
+        reply = await self.context.peer(self.config.resources_server).post(routes.AGGREGATE_METRICS, call.body, timeout=None)
+        return Answer(reply.body)
+
     async def _act(
-        self, episode: Episode[SingleAgentTurnTaskInput], params: dict[str, Any], seeded: ResourcesSeedSessionResponse, cookies: dict[str, str]
+        self,
+        episode: Episode[SingleAgentTurnTaskInput],
+        params: dict[str, Any],
+        seeded: ResourcesSeedSessionResponse,
+        cookies: dict[str, str],
     ) -> "_Acted":
         """Open an agent session, have it act, and close it. Raises EpisodeFailed if the agent cannot be closed for certain."""
         info = self.context.info(self.config.agent_server)
-        agent = self.context.peer(self.config.agent_server)
+        agent = self.context.peer(self.config.agent_server, episode.id)
         episode.stage = "agent"
         agent_session_id = new_agent_session_id()
         close_body = {"agent_session_id": agent_session_id, "episode_id": episode.id.model_dump()}

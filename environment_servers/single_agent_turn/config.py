@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from gym.config.schema import AgentRef, EnvironmentServerConfig, ResourcesServerRef
 
 
@@ -10,5 +12,5 @@ class Config(EnvironmentServerConfig):
 
     resources_server: ResourcesServerRef
     agent_server: AgentRef
-    resources_tool_transports: list[Literal["direct_http", "mcp"]] = []
+    resources_tool_transports: list[Literal["direct_http", "mcp"]] = Field(default_factory=list)
     """How the agent may reach the resources server's tools; empty where it needs none."""

@@ -26,6 +26,8 @@ DRAIN = "/drain"
 ROLLOUT_PREFIX = "/ng-rollout"
 TOKEN_CAPTURE = "training-token-capture"
 
+EPISODE_HEADER = "x-gym-episode"
+"""Carries an episode's capture key on every call that is made for it, for the logs alone."""
 MCP_SESSION_HEADER = "X-NeMo-Gym-Session-Token"
 
 

@@ -8,6 +8,7 @@ should its own clean-up hang, a last timer ends it.
 import asyncio
 import contextlib
 import ctypes
+import importlib
 import logging
 import os
 import signal
@@ -74,7 +75,9 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
                 log.error("%s: cannot start: %s: %s", spec.instance, type(error).__name__, error, exc_info=not expected)
                 return 3
             await stack.enter_async_context(answering(server.app(), listener))
+            warming = loop.run_in_executor(None, importlib.import_module, "aiohttp")  # or the first episode would wait for it
             await stop.wait()
+            await warming
             await server.wind_up()
         return 0
 

@@ -45,6 +45,7 @@ class RouteSpec:
             self.leaves_with_client,
             self.logged,
             self.broken or f"{instance}:internal_error",
+            instance,
         )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from gym.client import Peer, Transport
 from gym.config.schema import ServerRef
+from gym.protocol.ids import EpisodeId
+from gym.protocol.routes import EPISODE_HEADER
 from gym.servers.auth import Credentials
 
 
@@ -30,6 +32,11 @@ class PeerInfo:
         return {**own, **{name.lower(): value for name, value in self.headers.items()}}
 
 
+def for_episode(episode: EpisodeId | None) -> dict[str, str]:
+    """The header that says for which episode a call is made."""
+    return {} if episode is None else {EPISODE_HEADER: episode.capture_key}
+
+
 @dataclass(frozen=True)
 class ServerContext:
     """Handed to every server when it is made."""
@@ -51,7 +58,7 @@ class ServerContext:
         """The entry of the instance that `ref` names. Raises KeyError if the run has none."""
         return self.peers[ref if isinstance(ref, str) else ref.name]
 
-    def peer(self, ref: ServerRef | str) -> Peer:
-        """A client for the instance that `ref` names."""
+    def peer(self, ref: ServerRef | str, episode: EpisodeId | None = None) -> Peer:
+        """A client for the instance that `ref` names; with `episode`, the peer's log names it at each call."""
         info = self.info(ref)
-        return Peer(info.name, info.url, self.transport, headers=info.call_headers(self.credentials))
+        return Peer(info.name, info.url, self.transport, headers=info.call_headers(self.credentials) | for_episode(episode))

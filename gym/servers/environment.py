@@ -181,7 +181,7 @@ class EnvironmentServer(Server, Generic[TaskInput]):
         episode.debts.add(key)
 
         async def close() -> Any:
-            reply = await self.context.peer(peer).post(route, body, timeout=None)
+            reply = await self.context.peer(peer, episode.id).post(route, body, timeout=None)
             if self._journal is not None:
                 self._journal.paid(key)
             try:

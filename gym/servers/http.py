@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from gym.client import CallError
 from gym.protocol.errors import ContractError, redacted
+from gym.protocol.routes import EPISODE_HEADER
 from gym.servers.auth import Credentials
 from gym.transports import Message
 
@@ -127,6 +128,8 @@ class Endpoint:
     logged: bool = True
     broken: str = "environment_server_failed"
     """The failure kind of an unexpected exception."""
+    instance: str = ""
+    """Whose route it is, for the log."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -155,8 +158,10 @@ class Endpoint:
             status = answer.status
             await respond(send, answer)
         if self.logged and access_log.isEnabledFor(logging.INFO):
-            key = f" episode={call.capture_key}" if call is not None and call.capture_key else ""
-            access_log.info("%s %s %d %.1fms%s", scope["method"], scope["path"], status, (time.perf_counter() - started) * 1000, key)
+            episode = (call.capture_key or call.headers.get(EPISODE_HEADER)) if call is not None else None
+            key = f" episode={episode[:100]}" if episode else ""
+            took = (time.perf_counter() - started) * 1000
+            access_log.info("%s %s %s %d %.1fms%s", self.instance, scope["method"], scope["path"], status, took, key)
 
     def _call(self, scope: Message) -> Call:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}

@@ -11,7 +11,7 @@ from gym.config.schema import Kind, ResourcesServerConfig
 from gym.protocol import routes
 from gym.protocol.access import MCPServerMetadata, SandboxAccess
 from gym.protocol.errors import ContractError
-from gym.protocol.resources import BaseVerifyRequest, ResourcesCloseSessionRequest, ResourcesSeedSessionRequest
+from gym.protocol.resources import BaseVerifyRequest, ResourcesCloseSessionRequest, ResourcesSeedSessionRequest, ResourcesVerifyRequest
 from gym.protocol.verdicts import LOST_SESSION, Masked, Verdict, verdict_to_wire
 from gym.servers.auth import CookieSigner
 from gym.servers.base import RouteSpec, Server
@@ -145,9 +145,21 @@ class ResourcesServer(Server, Generic[State]):
 
     async def _verify(self, call: Call) -> dict[str, Any]:
         session_id = self._session_id(call)
+        body: object = call.json()
+        if isinstance(body, dict) and "verification_input" in body:
+            return await self._verify_typed(session_id, call)
         request = call.parse(BaseVerifyRequest)
         verdict = await (self.verify(None, request) if session_id is None else self._verify_session(session_id, call, request))
         return {**call.json(), **verdict_to_wire(verdict)}
+
+    async def _verify_typed(self, session_id: str | None, call: Call) -> dict[str, Any]:
+        """The typed form: who is asking is said and checked, and only the verdict comes back."""
+        typed = call.parse(ResourcesVerifyRequest[dict[str, Any]])
+        request = parse(BaseVerifyRequest, typed.verification_input, f"verification_input of {call.path}")
+        if session_id is None:
+            return verdict_to_wire(await self.verify(None, request))
+        self.sessions.check_episode(session_id, typed.episode_id)
+        return verdict_to_wire(await self._verify_session(session_id, call, request))
 
     async def _verify_session(self, session_id: str, call: Call, request: BaseVerifyRequest) -> Verdict:
         async def run(session: Session[State]) -> Verdict:
@@ -164,6 +176,10 @@ class ResourcesServer(Server, Generic[State]):
             return Masked(kind, error.message, {**self.lost_fields(request), **LOST_SESSION})
 
     async def _close(self, call: Call) -> dict[str, Any]:
+        session_id = self._session_id(call)
+        if session_id is not None and call.json() == {}:  # the old form: the cookie alone names the session
+            await self.sessions.close(session_id, None)
+            return {"resources_session_id": session_id}
         request = call.parse(ResourcesCloseSessionRequest)
         await self.sessions.close(request.resources_session_id, request.episode_id)
         return {"resources_session_id": request.resources_session_id}

@@ -305,6 +305,12 @@ class SessionRegistry(Generic[State]):
             entry.finished = True
         await session.release()
 
+    def check_episode(self, session_id: str, given: EpisodeId) -> None:
+        """Raise ContractError (409) if this session is another episode's; one that is not known is nobody's."""
+        entry = self._entries.get(session_id)
+        receipt = self._receipts.get(session_id)
+        self._check_episode(session_id, entry.session.episode_id if entry else receipt.episode_id if receipt else None, given)
+
     def _check_episode(self, session_id: str, known: EpisodeId | None, given: EpisodeId | None) -> None:
         if known is not None and given is not None and known != given:
             raise ContractError(409, f"{self._what} {session_id} belongs to episode {known.capture_key}, not to {given.capture_key}")

@@ -14,6 +14,7 @@ from gym.sandbox.provider import Provider
 from gym.sandbox.registry import provider_from_block
 from gym.sandbox.spec import ExecResult, SandboxError
 from gym.servers import AgentServer, AgentSession, ServerContext
+from gym.servers.context import for_episode
 from responses_api_agents.oracle_agent.config import Config
 
 _PATCH = "/tmp/gym-oracle.diff"
@@ -69,7 +70,7 @@ class OracleAgent(AgentServer[Oracle]):
         box, grant = session.state.box, session.state.grant
         if self.config.sleep_seconds:
             await self._run(box, f"sleep {self.config.sleep_seconds}", self.config.sleep_seconds + 60)
-        server = Peer(grant.name, grant.base_url, self.context.transport, headers=grant.headers)
+        server = Peer(grant.name, grant.base_url, self.context.transport, headers=grant.headers | for_episode(session.episode_id))
         gold = (await server.post("/gold_patch", {}, timeout=60, cookies=grant.cookies)).json()["patch"]
         try:
             await box.upload(_PATCH, gold.encode(errors="surrogateescape"))

@@ -17,6 +17,7 @@ from gym.protocol.access import DirectHTTPToolAccess
 from gym.protocol.errors import ContractError
 from gym.protocol.responses import Item, Response, ResponseCreateParams, add_usage, function_call_output, function_calls
 from gym.servers import AgentServer, AgentSession
+from gym.servers.context import for_episode
 from responses_api_agents.simple_agent.config import Config
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -50,7 +51,9 @@ class SimpleAgent(AgentServer[Loop]):
             names = ", ".join(unusable or [grant.name for grant in grants])
             raise ContractError(422, f"simple_agent uses one direct_http grant and no MCP, but was given {names}")
         if grants:
-            session.state.tools = Peer(grants[0].name, grants[0].base_url, self.context.transport, headers=grants[0].headers)
+            session.state.tools = Peer(
+                grants[0].name, grants[0].base_url, self.context.transport, headers=grants[0].headers | for_episode(session.episode_id)
+            )
             session.state.cookies = dict(grants[0].cookies)
 
     async def respond(self, session: AgentSession[Loop], params: ResponseCreateParams, prefix: str) -> Response:

@@ -275,3 +275,24 @@ async def test_bodies_are_compared_byte_by_byte(rig: Rig, server: Server) -> Non
     assert (await rig.transport.send("POST", "http://box.in-process/seed_session", rig.credentials.headers(), body)).status == 200
     assert (await rig.transport.send("POST", "http://box.in-process/seed_session", rig.credentials.headers(), body)).status == 200
     assert TASK["taskset"] == "t"
+
+
+async def test_the_typed_verify_says_who_asks_and_gets_the_verdict_alone(rig: Rig, server: Server) -> None:
+    cookies = await seed(rig)
+    typed = {"episode_id": EPISODE, "task_id": TASK, "verification_input": VERIFY}
+    reply = await rig.call("box", "/verify", typed, cookies=cookies)
+    assert reply.json() == {"reward": 1.0, "mask_sample": False, "number": 1}
+    other = {**typed, "episode_id": {"rollout_id": "another", "attempt": 0}}
+    assert (await rig.call("box", "/verify", other, cookies=cookies)).status == 409
+    assert (await rig.call("box", "/verify", {**typed, "verification_input": {}}, cookies=cookies)).status == 422
+    assert (await rig.call("box", "/verify", {**typed, "more": 1}, cookies=cookies)).status == 422
+    assert server.verifications == 1
+
+
+async def test_the_old_close_is_named_by_its_cookie_alone(rig: Rig, server: Server) -> None:
+    reply = await rig.call("box", "/seed_session", {"flat": "row"})
+    for _ in range(2):
+        closed = await rig.call("box", "/close_session", {}, cookies=dict(reply.cookies))
+        assert closed.status == 200
+    assert len(server.released) == 1
+    assert (await rig.call("box", "/close_session", {})).status == 422

@@ -197,7 +197,9 @@ async def test_the_access_log_names_the_episode(rig: Rig, odd: Odd, caplog: pyte
     with caplog.at_level(logging.INFO, "gym.access"):
         await rig.call("odd", "/ng-rollout/r1-a2/v1/responses", {"x": 1})
         await rig.call("odd", "/healthz")
-    assert [record.getMessage().split(" ", 3)[:3] for record in caplog.records] == [["POST", "/ng-rollout/r1-a2/v1/responses", "200"]]
+    assert [record.getMessage().split(" ", 4)[:4] for record in caplog.records] == [
+        ["odd", "POST", "/ng-rollout/r1-a2/v1/responses", "200"]
+    ]
     assert caplog.records[0].getMessage().endswith("episode=r1-a2")
 
 
