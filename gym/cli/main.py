@@ -6,14 +6,24 @@ standard library, so that `--help` costs no more than starting Python; every com
 it needs when it runs.
 """
 
-import gc
+# ruff: noqa: E402 - see below
 import os
+import signal
 import sys
+
+# Until there is somebody to handle it, Ctrl-C ends us without a word: a traceback of imports helps nobody.
+_INTERRUPT = signal.getsignal(signal.SIGINT)
+if _INTERRUPT is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+import gc
 from typing import Annotated
 
 import typer
 
 from gym.cli import env, eval, servers
+
+signal.signal(signal.SIGINT, _INTERRUPT)
 
 app = typer.Typer(
     name="gym",

@@ -2,9 +2,11 @@
 
 `<state>/runs/<run id>/` holds `run.json` (who runs it and where its head answers), `token`,
 one file per instance, journals and logs; everything is readable by its owner only. Invariant: after
-a clean stop nothing is left of it; after a crash only the logs are.
+a clean stop nothing is left of it; after a crash only the logs are. What a run that was killed left
+is cleared by the next one, and its logs after a week.
 """
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -15,6 +17,9 @@ from pathlib import Path
 import orjson
 
 from gym.config.errors import UserError
+
+_OWNER = "owner.json"
+_KEEP_LOGS_SECONDS = 7 * 86_400
 
 
 def state_root() -> Path:
@@ -50,6 +55,8 @@ class RunFolder:
             self.logs.mkdir(parents=True, exist_ok=True)
             if log_dir:
                 (self.path / "logs").symlink_to(self.logs)
+            self.write_private(_OWNER, orjson.dumps([os.getpid(), _pid_started(os.getpid())]))
+            _clear_dead_runs()
         except OSError as error:
             advice = "set GYM_STATE_DIR to a folder that can be written"
             raise UserError(f"cannot make the run's folder {self.path}: {error.strerror}; {advice}") from error
@@ -77,19 +84,45 @@ class RunFolder:
         """Remove the folder; with `keep_logs` all but the logs."""
         if not keep_logs or self.logs.parent != self.path:
             shutil.rmtree(self.path, ignore_errors=True)
-            return
-        for entry in self.path.iterdir():
-            if entry != self.logs:
-                entry.unlink(missing_ok=True)
+        elif self.path.is_dir():
+            _clear(self.path)
+
+
+def _clear(path: Path) -> None:
+    """Remove all of a run's folder but its logs."""
+    for entry in path.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            if entry.name != "logs":
+                shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def _clear_dead_runs() -> None:
+    """Clear what runs whose process is gone have left; one that cannot be read is left alone."""
+    for path in (state_root() / "runs").iterdir():
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            if (path / _OWNER).exists():
+                pid, started = orjson.loads((path / _OWNER).read_bytes())
+                if not _alive(pid, started):
+                    _clear(path)
+            elif time.time() - path.stat().st_mtime > _KEEP_LOGS_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _pid_started(pid: int) -> float:
+    """When a process began, in seconds since the epoch; 0 for one that has ended."""
     import psutil
 
     try:
-        return psutil.Process(pid).create_time()
+        process = psutil.Process(pid)
+        return 0.0 if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
     except psutil.Error:
         return 0.0
+
+
+def _alive(pid: int, started: float) -> bool:
+    return abs(_pid_started(pid) - started) < 1
 
 
 def live_runs() -> list[tuple[RunRecord, Path]]:
@@ -100,6 +133,6 @@ def live_runs() -> list[tuple[RunRecord, Path]]:
             record = RunRecord(**orjson.loads(path.read_bytes()))
         except (OSError, orjson.JSONDecodeError, TypeError):
             continue
-        if abs(_pid_started(record.pid) - record.pid_started) < 1:
+        if _alive(record.pid, record.pid_started):
             found.append((record, path.parent))
     return sorted(found, key=lambda pair: pair[0].started)

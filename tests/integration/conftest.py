@@ -22,7 +22,6 @@ GYM = Path(sys.executable).with_name("gym")
 CONFIG = """
 config_paths:
 - environment_servers/single_agent_turn/configs/single_agent_turn.yaml
-- responses_api_agents/simple_agent/configs/simple_agent.yaml
 - responses_api_models/scripted_model/configs/scripted_model.yaml
 box:
   resources_servers:
@@ -60,7 +59,8 @@ def run_body(rollout: str = "r1", *, metadata: dict[str, str] | None = None, tim
     task_input: dict[str, Any] = {"responses_create_params": params, "task_data": data}
     if timeout is not None:
         task_input["agent_timeout_seconds"] = timeout
-    return {"episode_id": {"rollout_id": rollout, "attempt": 0}, "task": {"task_id": {"taskset": "t", "task_id": "1"}, "task_input": task_input}}
+    task = {"task_id": {"taskset": "t", "task_id": "1"}, "task_input": task_input}
+    return {"episode_id": {"rollout_id": rollout, "attempt": 0}, "task": task}
 
 
 class Started:
