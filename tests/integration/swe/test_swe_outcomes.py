@@ -101,13 +101,14 @@ async def test_a_folder_in_place_of_a_test_file_masks_nothing(rig: Any) -> None:
     [
         "git add -A && git commit -qm work",
         "git add -A && git commit -qm work && git checkout -q -b other && git reset -q --hard && git commit -q --allow-empty -m more",
-        "git update-index --skip-worktree calc/evaluate.py && git update-index --assume-unchanged calc/__init__.py",
-        "touch .git/index.lock && rm -f .git/HEAD.lock",
-        "git config diff.external /bin/false && git config core.autocrlf true",
-        "git config diff.noprefix true && git config core.worktree /tmp",
-        "git stash -q && git stash apply -q && git gc -q --prune=now",
-        "git init -q vendored && echo x > vendored/file",
-        "printf '* -text -diff filter=nothing\\n' > .git/info/attributes && git config core.fsmonitor /bin/false",
+        # What hides a change from the agent's own git does not hide it from us,
+        "git update-index --skip-worktree calc/evaluate.py && touch .git/index.lock",
+        # nor does what changes how git writes and looks,
+        "git config diff.external /bin/false && git config core.autocrlf true && git config diff.noprefix true && "
+        "printf '* -text -diff filter=nothing\\n' > .git/info/attributes && "
+        "git config core.fsmonitor /bin/false && git config core.worktree /tmp",
+        # and no leftover costs the work: a repository without a commit, files that are ignored no longer.
+        "git stash -q && git stash apply -q && git gc -q --prune=now && git init -q vendored && echo x > vendored/file && "
         "printf '!__pycache__/\\n' > .gitignore && python3 -m compileall -q calc",
     ],
 )
@@ -240,18 +241,18 @@ async def test_a_time_out_is_a_zero_only_with_a_failed_test(make_rig: Any, print
 
 
 @pytest.mark.parametrize(
-    ("commands", "reason"),
+    ("commands", "reason", "retries"),
     [
-        ("exit 0", "without their end marker"),
-        ("true", "no test result could be read"),
-        ("printf 'PASSED a\\n>>>>> %s Test Output\\n' End; exit 0", "without their end marker"),
+        ("true", "no test result could be read", 1),
+        ("printf 'PASSED a\\n>>>>> %s Test Output\\n' End; exit 0", "without their end marker", 0),
     ],
 )
-async def test_output_without_evidence_is_masked_after_fresh_tries(rig: Any, commands: str, reason: str) -> None:
+async def test_output_without_evidence_is_masked_after_fresh_tries(make_rig: Any, commands: str, reason: str, retries: int) -> None:
+    rig = await make_rig(inconclusive_verification_retries=retries)
     await rig.seed(eval_script=with_tests(rig.row, commands))
     await rig.solve()
     verdict = await rig.verify()
-    expect(verdict, mask_sample=True, failure_kind="verifier_error", evaluation_completed=False, verification_attempts=2, resolved=False)
+    expect(verdict, mask_sample=True, failure_kind="verifier_error", evaluation_completed=False, verification_attempts=retries + 1)
     assert reason in verdict["failure_reason"]
 
 
