@@ -59,7 +59,9 @@ def no_traceback(started: Started) -> None:
     assert "never retrieved" not in started.errors
 
 
-@pytest.mark.parametrize(("delay", "group"), [(0.03, False), (0.1, True), (0.25, False), (0.4, True), (0.6, False), (0.9, True), (1.3, True)])
+@pytest.mark.parametrize(
+    ("delay", "group"), [(0.03, False), (0.1, True), (0.25, False), (0.4, True), (0.6, False), (0.9, True), (1.3, True)]
+)
 def test_ctrl_c_at_any_moment_of_a_start(runs: GymRuns, delay: float, group: bool) -> None:
     started = runs.start()
     time.sleep(delay)
