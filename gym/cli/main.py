@@ -17,6 +17,7 @@ if _INTERRUPT is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import gc
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -55,7 +56,22 @@ def gym(
 
 def main() -> None:
     """Runs the command line and exits."""
+    _fill_standard_streams()
+    try:
+        Path.cwd()
+    except OSError as error:
+        typer.echo(f"the working directory cannot be used ({error.strerror}): change to one that exists", err=True)
+        sys.exit(1)
     sys.exit(run(sys.argv[1:]))
+
+
+def _fill_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed (`gym … >&-`): else a socket would get its number, and be written to."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
 
 
 def run(arguments: list[str]) -> int:
@@ -69,8 +85,14 @@ def run(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         # the reader of our output went away (`gym … | head`): nothing to say, and nothing more to flush
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_unwritten()
         return 141
+    except OSError as error:
+        # nobody's defect: a disk that is full, a folder that went away
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"error: {where}{error.strerror or error}", err=True)
+        _drop_unwritten()
+        return 1
     except Exception as error:
         from gym.config.errors import UserError
 
@@ -79,3 +101,11 @@ def run(arguments: list[str]) -> int:
         typer.echo(str(error), err=True)
         return 1
     return 0
+
+
+def _drop_unwritten() -> None:
+    """Let what stdout still holds go nowhere, so that the interpreter's last flush does not fail once more."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
