@@ -159,12 +159,12 @@ def read_output(profile: Profile, task: Task, result: ExecResult, start: str, en
         return nothing(f"the test patch did not apply: {refused[:200]}")
     if not started:
         return nothing("the tests did not start" + (early or f" (exit {result.return_code})"))
-    if not ended and not timed_out:
-        return nothing(f"the tests ended without their end marker (exit {result.return_code})")
     try:
         grade = profile.grade(task, middle)
     except Exception as error:  # parsers are not ours, and read what a model's code printed
         return nothing(f"the output could not be read: {type(error).__name__}: {str(error)[:200]}")
+    if not ended and not timed_out and not grade.definitely_failed:  # a script under `set -e` ends with the tests that fail
+        return nothing(f"the tests ended without their end marker (exit {result.return_code})")
     if not grade.statuses:
         return nothing("no test result could be read from the output" + early)
     if result.truncated and not grade.resolved and not grade.definitely_failed:

@@ -35,6 +35,7 @@ cd -- "$GYM_WORKDIR"
 base=$(git rev-parse --verify 'HEAD^{commit}')
 dir=$(git rev-parse --absolute-git-dir)
 [ ! -s "$dir/objects/info/alternates" ] || { echo 'the repository borrows objects from another one'; exit 1; }
+rm -f -- "$dir"/*.lock
 git update-ref --no-deref HEAD "$base"
 git for-each-ref --format='delete %(refname)' | git update-ref --no-deref --stdin
 git update-ref refs/heads/gym-task "$base"
@@ -48,7 +49,7 @@ for left in logs worktrees rr-cache refs/original refs/replace rebase-merge reba
   rm -rf -- "${dir:?}/$left"
 done
 for left in FETCH_HEAD ORIG_HEAD MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD BISECT_LOG AUTO_MERGE COMMIT_EDITMSG MERGE_MSG SQUASH_MSG \
-  TAG_EDITMSG NOTES_EDITMSG shallow.lock info/refs objects/info/commit-graph; do
+  TAG_EDITMSG NOTES_EDITMSG info/refs objects/info/commit-graph; do
   rm -f -- "$dir/$left"
 done
 rm -f -- "$dir"/objects/pack/*.keep "$dir"/objects/pack/*.bitmap

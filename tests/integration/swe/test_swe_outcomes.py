@@ -58,8 +58,9 @@ async def test_nothing_done_is_zero_without_a_run(rig: Any) -> None:
     assert "verification_attempts" not in verdict
 
 
-async def test_a_wrong_patch_is_zero(rig: Any) -> None:
-    await rig.seed()
+@pytest.mark.parametrize("options", ["-uo pipefail", "-euo pipefail"])
+async def test_a_wrong_patch_is_zero(rig: Any, options: str) -> None:
+    await rig.seed(eval_script=rig.row["eval_script"].replace("set -uo pipefail", f"set {options}"))
     await rig.work("echo '# a remark' >> calc/evaluate.py")
     verdict = await rig.verify()
     expect(verdict, reward=0.0, mask_sample=False, evaluation_completed=True, patch_applied=True, resolved=False, test_exit_code=1)

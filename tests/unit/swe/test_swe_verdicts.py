@@ -48,6 +48,7 @@ def verdict(output: str, error: Any = None, truncated: bool = False) -> Scored |
         (f"{START} a=PASSED b=PASSED {END}", None, True, 1.0),
         (f"{START} a=FAILED {END}", None, True, 0.0),
         (f"{START} a=PASSED b=FAILED", "timeout", False, 0.0),
+        (f"{START} a=PASSED b=FAILED", None, False, 0.0),
         (f"error: pathspec 'x' did not match\n{START} a=PASSED b=PASSED {END}", None, False, 1.0),
     ],
 )
