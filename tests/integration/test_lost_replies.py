@@ -81,11 +81,14 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
         patch.setenv("GYM_EXTRA_ROOTS", str(ROOTS))
         patch.setenv("GYM_TEST_TAG", runs.tag)
         patch.setenv("GYM_TEST_TOKEN", TOKEN)
-        async with launch(load([runs.write("back.yaml", back_text)], []).plan, "process") as back:
-            async with lossy_proxy(back.peers["box"].url) as box, lossy_proxy(back.peers["agent"].url) as agent:
-                text = (FRONT + block).format(token_file=token_file, events=runs.events_file, box=box.url, agent=agent.url)
-                async with launch(load([runs.write("front.yaml", text)], []).plan, "colocated") as front:
-                    yield Bench(back, front, box, agent, runs)
+        async with (
+            launch(load([runs.write("back.yaml", back_text)], []).plan, "process") as back,
+            lossy_proxy(back.peers["box"].url) as box,
+            lossy_proxy(back.peers["agent"].url) as agent,
+        ):
+            text = (FRONT + block).format(token_file=token_file, events=runs.events_file, box=box.url, agent=agent.url)
+            async with launch(load([runs.write("front.yaml", text)], []).plan, "colocated") as front:
+                yield Bench(back, front, box, agent, runs)
         runs.check_nothing_left()
 
 
@@ -151,7 +154,13 @@ async def test_closes_whose_replies_are_always_lost_keep_the_verdict(bench: Benc
 
 @pytest.mark.parametrize(
     ("server", "path"),
-    [("box", "/seed_session"), ("agent", "/v1/agent_sessions"), ("agent", "/v1/agent_sessions/close"), ("box", "/verify"), ("box", "/close_session")],
+    [
+        ("box", "/seed_session"),
+        ("agent", "/v1/agent_sessions"),
+        ("agent", "/v1/agent_sessions/close"),
+        ("box", "/verify"),
+        ("box", "/close_session"),
+    ],
 )
 async def test_a_request_that_comes_twice_acts_once(bench: Bench, server: str, path: str) -> None:
     name = bench.name()
