@@ -53,7 +53,7 @@ def compose(
         if override.key == CONFIG_PATHS:
             reader.include_all(from_plain(override.value, COMMAND_LINE))
     env_file = cwd / ENV_FILE
-    if env_file.is_file():
+    if env_file.is_file() or env_file.is_symlink():  # a link that leads nowhere is reported: its secrets would be missed one by one
         reader.include(str(env_file), Origin(ENV_FILE))
     root: Node = Block({}, COMMAND_LINE)
     for layer in reader.layers:

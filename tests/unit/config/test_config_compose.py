@@ -193,3 +193,10 @@ def test_thousands_of_keys_compose_quickly(project):
     names = [f"k{random.Random(index).randrange(10**9)}" for index in range(3000)]
     text = "use: ${data}\ndata:\n" + "".join(f"  {name}: {{a: 1}}\n" for name in dict.fromkeys(names))
     assert len(project.compose(text).resolved["data"]) == len(set(names))
+
+
+def test_an_env_yaml_that_leads_nowhere_is_reported(project):
+    (project.root / "env.yaml").symlink_to("nowhere.yaml")
+    (problem,) = project.compose("default_host: 127.0.0.1\n").problems
+    assert problem.rule == "config-not-found"
+    assert "env.yaml" in problem.message
