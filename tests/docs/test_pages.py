@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer.main
+import yaml
 
 from gym.cli.main import app
 from gym.config.roots import INSTALL_ROOT
@@ -128,3 +129,20 @@ def _parse(words: list[str]) -> None:
 
 def test_the_pages_that_must_be_there_are() -> None:
     assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/write-an-environment.md"} <= set(NAMES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_yaml_blocks_are_yaml(page: Path) -> None:
+    for language, body in _FENCE.findall(page.read_text()):
+        if language == "yaml":
+            assert yaml.safe_load(body) is not None
+
+
+def test_the_sandbox_block_is_one() -> None:
+    """The block on the page is what the provider takes."""
+    from gym.sandbox.registry import read_block
+
+    blocks = [yaml.safe_load(body) for language, body in _FENCE.findall((REPOSITORY / "docs/sandbox.md").read_text()) if language == "yaml"]
+    for block in blocks:
+        for name, value in block.items():
+            assert read_block(name, value).provider == "docker"

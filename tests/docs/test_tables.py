@@ -72,3 +72,27 @@ def test_routes_on_the_contract_page_exist() -> None:
         assert route in known
     for needed in (routes.SEED_SESSION, routes.VERIFY, routes.CLOSE_SESSION, routes.AGENT_SESSIONS, routes.CLOSE_AGENT_SESSION, routes.RUN):
         assert needed in page
+
+
+def test_keys_in_the_tables_of_implementations_are_all_of_their_own() -> None:
+    """Each README of an implementation with a table of keys names every key that its `Config` adds, and no other."""
+    from gym.config.implementations import find
+    from gym.config.plan import Origin
+    from gym.config.roots import search_roots
+    from gym.config.schema import BASE_CONFIGS, KINDS, ServerConfig
+
+    seen = 0
+    for kind in KINDS:
+        for page in sorted((REPOSITORY / kind).glob("*/README.md")):
+            _, found, rest = page.read_text().partition("| key | default |")
+            if not found:
+                continue
+            rows = [line for line in rest.split("\n\n")[0].splitlines()[2:] if line.startswith("|")]
+            told = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
+            model = find(kind, page.parent.name, search_roots(), key_path="", origin=Origin("test"), remote=False).model
+            own = set(model.model_fields) - set(BASE_CONFIGS[kind].model_fields)
+            assert own <= told, f"{page}: does not say {own - told}"
+            assert told <= set(model.model_fields), f"{page}: there is no {told - set(model.model_fields)}"
+            assert issubclass(model, ServerConfig)
+            seen += 1
+    assert seen >= 3
