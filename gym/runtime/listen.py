@@ -7,6 +7,7 @@ is an error before there is anything to undo, and no port is lost between choosi
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 from collections.abc import AsyncGenerator, Generator
 from typing import Any
@@ -28,9 +29,11 @@ def open_socket(host: str, port: int, instance: str) -> socket.socket:
         listener = socket.create_server((host, port), backlog=_BACKLOG)
     except OSError as error:
         where = f"{host}:{port}" if port else host
+        own = error.errno and not isinstance(error, socket.gaierror)
+        reason = os.strerror(error.errno) if own else error.strerror or error  # `strerror` of a bind repeats the address
         address = "set 'default_host', or the instance's 'host', to an address of this machine"
         advice = "choose another port, or 0 for any free one" if port else address
-        raise UserError(f"{instance}: cannot listen on {where}: {error.strerror or error} — {advice}") from error
+        raise UserError(f"{instance}: cannot listen on {where}: {reason} — {advice}") from error
     listener.setblocking(False)
     return listener
 

@@ -156,9 +156,14 @@ class ServerProcess:
                 self._child.signal(number)
 
     def _kill_group(self) -> None:
-        if self._child is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._child.pid, signal.SIGKILL)
+        if self._child is None:
+            return
+        try:
+            os.killpg(self._child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            self._signal(signal.SIGKILL)  # it has no group of its own yet, or is gone
+        except PermissionError:
+            log.warning("cannot end the process group of %s", self.instance)
 
 
 def _how(code: int) -> str:

@@ -84,12 +84,14 @@ def fork(spec_path: Path, listener: int, log_path: Path) -> Child:
     parent = os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)  # here, so that a child has it whatever the parent does next
     pid = os.fork()
     if pid:
+        os.close(log)
         return Child(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     try:
         os.setsid()
-        _redirect(log_path, keep=listener)
+        _redirect(log, keep=listener)
         from gym.runtime.child import main
 
         code = main(str(spec_path), str(listener), str(parent))
@@ -102,10 +104,9 @@ def fork(spec_path: Path, listener: int, log_path: Path) -> Child:
     os._exit(code)
 
 
-def _redirect(log_path: Path, keep: int) -> None:
+def _redirect(log: int, keep: int) -> None:
     """Standard streams as a spawned server has them, and no other file of the parent's open."""
     null = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)

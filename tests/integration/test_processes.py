@@ -90,8 +90,9 @@ def test_the_token_is_in_no_log_and_on_no_command_line(runs: GymRuns) -> None:
     ready = started.ready()
     caller = Caller(ready, run_body())
     assert caller.answer()[0] == 200
-    logs = [path.read_text() for path in (runs.state / "runs" / ready["run_id"] / "logs").glob("*.log")]
-    assert any("/run 200" in text for text in logs)
+    folder = runs.state / "runs" / ready["run_id"] / "logs"
+    wait_for(lambda: "/run 200" in (folder / "env.log").read_text(), "the call is logged")
+    logs = [path.read_text() for path in folder.glob("*.log")]
     commands = [" ".join(psutil.Process(pid).cmdline()) for pid in runs.processes()]
     for text in (*logs, *commands, started.errors, started.output):
         assert caller.token not in text

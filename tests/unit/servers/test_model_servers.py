@@ -51,7 +51,8 @@ class Endpoint:
             request.transport.abort()
             return web.Response()
         if answer in ("stream", "short"):
-            response = web.StreamResponse(headers={"content-type": "text/event-stream"} if answer == "stream" else {"content-length": "100"})
+            headers = {"content-type": "text/event-stream"} if answer == "stream" else {"content-length": "100"}
+            response = web.StreamResponse(headers=headers)
             await response.prepare(request)
             await response.write(b"data: first\n\n")
             if answer == "short":
@@ -290,7 +291,8 @@ async def test_a_script_that_is_none_is_a_422(rig: Rig, steps: str) -> None:
 
 
 async def test_rules_fill_in_what_their_pattern_found(rig: Rig) -> None:
-    rules = [{"when": r"add (?P<n>-?\d+) to (?P<what>\w+)", "steps": [{"call": "add", "arguments": {"n": "{n}", "to": "{what}!", "k": "{x}"}}]}]
+    steps = [{"call": "add", "arguments": {"n": "{n}", "to": "{what}!", "k": "{x}"}}]
+    rules = [{"when": r"add (?P<n>-?\d+) to (?P<what>\w+)", "steps": steps}]
     reply = await scripted(rig, None, [{"role": "user", "content": "Please ADD -5 to this"}], rules=rules)
     assert json.loads(reply.json()["output"][0]["arguments"]) == {"n": -5, "to": "this!", "k": "{x}"}
     assert (await scripted(rig, None, [{"role": "user", "content": "no rule"}])).status == 422
