@@ -37,7 +37,7 @@ Action = Literal["change", "add", "force", "delete"]
 
 _PLAIN = re.compile(r"(?P<sign>\+{0,2})(?P<key>[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\.(?:0|[1-9]\d*))*)=(?P<value>[\w./:@%*+-]*)", re.ASCII)
 _DELETE = re.compile(r"~(?P<key>[A-Za-z_][\w-]*(?:\.[A-Za-z_][\w-]*|\.(?:0|[1-9]\d*))*)", re.ASCII)
-_KEY = re.compile(r"\+{0,2}[\w.-]+", re.ASCII)
+_KEY = re.compile(r"\+{0,2}[A-Za-z_][\w.-]*", re.ASCII)
 _INT = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[+-]?(?:0|[1-9][0-9]*)\.[0-9]+")
 _TEXT = re.compile(r"(?:[A-Za-z_/]|\./|\.\./)[\w./:@%*+-]*", re.ASCII)

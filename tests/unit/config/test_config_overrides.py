@@ -97,6 +97,7 @@ def test_what_is_no_override_is_a_problem(text):
         ("+a.b=x=y", """if the value is text, quote it: '+a.b="x=y"'"""),
         ("a={b", "write key=value, "),  # a bracket that was not closed: quotes would hide it
         ('a="x', "write key=value, "),
+        ("-x={b}:c", "write key=value, "),
     ],
 )
 def test_a_value_that_needs_quotes_is_shown_with_them(text, hint):
