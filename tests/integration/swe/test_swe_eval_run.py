@@ -153,7 +153,7 @@ def kill_first_task_box(seconds: float = 60) -> str:
         command = ["docker", "ps", "-q", "--filter", "label=nemo-gym.role=task", "--filter", "label=nemo-gym.meta.test=kill"]
         for box in subprocess.run(command, text=True, capture_output=True, check=True).stdout.split():
             top = subprocess.run(["docker", "top", box], text=True, capture_output=True, check=False).stdout
-            if "sleep 7" not in top:
+            if "sleep 4" not in top:
                 continue
             label = '{{index .Config.Labels "nemo-gym.run-id"}}'
             run_id = subprocess.run(["docker", "inspect", "-f", label, box], text=True, capture_output=True, check=True).stdout.strip()
@@ -173,7 +173,7 @@ swebench_oracle_resources_server:
 swebench_oracle_agent:
   responses_api_agents:
     oracle_agent:
-      sleep_seconds: 7
+      sleep_seconds: 4
 """
 
 
@@ -226,7 +226,7 @@ def test_a_task_sandbox_that_is_killed_fails_the_attempt(gym: Gym) -> None:
 @pytest.mark.parametrize("how", ["sigterm", "kill-server", "kill-launcher"])
 def test_a_stopped_collection_leaves_no_sandbox(gym: Gym, how: str) -> None:
     """SIGTERM undoes everything in order; a killed server's sandboxes go with the run; servers outlive no launcher."""
-    config = gym.overlay(SLEEPY.replace("test: kill", f"test: {how}").replace("sleep_seconds: 7", "sleep_seconds: 60"))
+    config = gym.overlay(SLEEPY.replace("test: kill", f"test: {how}").replace("sleep_seconds: 4", "sleep_seconds: 60"))
     run = gym.start("eval", "run", "--config", config, "--dataset", "example", "--env", ORACLE, "--output", gym.output())
     wanted = ["docker", "ps", "-q", "--filter", f"label=nemo-gym.meta.test={how}"]
 

@@ -149,12 +149,13 @@ async def test_files_of_all_sorts_survive(rig: Any) -> None:
 
 
 async def test_a_huge_patch_is_judged_and_a_monstrous_one_is_zero(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gym.swe.outcomes.PATCH_BYTES", 2**20)
     await rig.seed()
     await rig.solve()
-    await rig.work("head -c 20000000 /dev/urandom > big.bin")
+    await rig.work("head -c 5000000 /dev/urandom > big.bin")
     verdict = await rig.verify()
     expect(verdict, reward=1.0, mask_sample=False)
-    assert verdict["model_patch_bytes"] > 20_000_000
+    assert verdict["model_patch_bytes"] > 5_000_000
     assert "model_patch" not in verdict, "the row stays of a bounded size"
     await rig.close()
     monkeypatch.setattr("gym.swe.boxes._PATCH_BYTES", 2**20)
