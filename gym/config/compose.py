@@ -53,8 +53,12 @@ def compose(
         if override.key == CONFIG_PATHS:
             reader.include_all(from_plain(override.value, COMMAND_LINE))
     env_file = cwd / ENV_FILE
-    if env_file.is_file() or env_file.is_symlink():  # a link that leads nowhere is reported: its secrets would be missed one by one
+    if env_file.is_file():
         reader.include(str(env_file), Origin(ENV_FILE))
+    elif env_file.is_symlink():  # said here: otherwise each secret in it would be missed by itself
+        message = f"is a link that leads nowhere ({shown(str(env_file.readlink()))})"
+        reader.unread = True
+        reader.problems.append(Problem("config-not-found", "", message, "mend or remove it", Origin(ENV_FILE)))
     root: Node = Block({}, COMMAND_LINE)
     for layer in reader.layers:
         root = merge(root, layer)
