@@ -10,10 +10,11 @@ it needs when it runs.
 import os
 import signal
 import sys
+import threading
 
 # Until there is somebody to handle it, Ctrl-C ends us without a word: a traceback of imports helps nobody.
-_INTERRUPT = signal.getsignal(signal.SIGINT)
-if _INTERRUPT is signal.default_int_handler:
+_silent = signal.getsignal(signal.SIGINT) is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+if _silent:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import gc
@@ -24,7 +25,8 @@ import typer
 
 from gym.cli import env, eval, servers
 
-signal.signal(signal.SIGINT, _INTERRUPT)
+if _silent:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 app = typer.Typer(
     name="gym",

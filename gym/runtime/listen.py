@@ -29,8 +29,8 @@ def open_socket(host: str, port: int, instance: str) -> socket.socket:
         listener = socket.create_server((host, port), backlog=_BACKLOG)
     except OSError as error:
         where = f"{host}:{port}" if port else host
-        own = error.errno and not isinstance(error, socket.gaierror)
-        reason = os.strerror(error.errno) if own else error.strerror or error  # `strerror` of a bind repeats the address
+        # The `strerror` of a bind repeats the address; numbers below zero are the resolver's.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
         address = "set 'default_host', or the instance's 'host', to an address of this machine"
         advice = "choose another port, or 0 for any free one" if port else address
         raise UserError(f"{instance}: cannot listen on {where}: {reason} — {advice}") from error
