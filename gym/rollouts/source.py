@@ -178,7 +178,7 @@ class Preparation:
             task = check_materialized(row)
             environment = self._targets.of_taskset(task["task_id"]["taskset"], self._chosen)
         else:
-            environment = self._targets.of_flat_row(row, self._chosen)
+            environment = self._targets.of_flat_row(row, self._chosen, self._options.taskset)
             if environment not in self._tasksets:
                 self._tasksets[environment] = self._targets.taskset_of(environment, self._options.taskset)
             task = materialize_task(row, taskset=self._tasksets[environment], task_index=index)

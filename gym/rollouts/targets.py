@@ -59,8 +59,11 @@ class Targets:
         """The environment servers that run an agent instance."""
         return sorted(name for name, route in self.environments.items() if route.agent == agent)
 
-    def of_flat_row(self, row: Mapping[str, Any], chosen: str | None) -> str:
-        """Where a flat row goes. Raises TaskError for what the row says, UserError if nobody says anything."""
+    def of_flat_row(self, row: Mapping[str, Any], chosen: str | None, taskset: str | None = None) -> str:
+        """Where a flat row goes; `taskset` is its data set's, where known.
+
+        Raises TaskError for what the row says, UserError if nobody says anything.
+        """
         if chosen is not None:
             return chosen
         reference = row.get("agent_ref")
@@ -75,6 +78,8 @@ class Targets:
             if str(name) in self.environments:
                 return str(name)
             raise TaskError(f"agent_ref names {name!r}, which no environment server runs: choose with --env or --agent")
+        if taskset is not None and taskset in self.routes:
+            return self.routes[taskset].environment
         return self._only("rows that name no agent")
 
     def of_taskset(self, taskset: str, chosen: str | None) -> str:

@@ -489,3 +489,12 @@ async def test_expected_is_accounted_for(bench: "Bench", plan: list[list[str]], 
         and row["_ng_failure_stage"] != "admission"
     )
     assert not counted or max(counted.values()) <= attempts
+
+
+def test_a_flat_row_follows_its_data_sets_route_where_nobody_chose() -> None:
+    targets = Targets({"two:b": Route("second")}, {"first": Route("first", agent="x"), "second": Route("second", agent="y")})
+    assert targets.of_flat_row({}, None, "two:b") == "second"
+    assert targets.of_flat_row({}, "first", "two:b") == "first"
+    assert targets.of_flat_row({"agent_ref": {"name": "x"}}, None, "two:b") == "first"
+    with pytest.raises(UserError, match="choose with --env"):
+        targets.of_flat_row({}, None, "unknown")
