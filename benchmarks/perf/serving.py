@@ -116,7 +116,9 @@ def command_cpu(command: list[str], runs: int = 7) -> dict[str, float]:
     """CPU seconds of a command: least and median of `runs`, after one that is not counted."""
     seconds = []
     for run in range(runs + 1):
-        pid = os.posix_spawn(command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_WRONLY, 0) for fd in (1, 2)])
+        pid = os.posix_spawn(
+            command[0], command, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_WRONLY, 0) for fd in (1, 2)]
+        )
         usage = os.wait4(pid, 0)[2]
         if run:
             seconds.append(usage.ru_utime + usage.ru_stime)
@@ -161,7 +163,12 @@ def start_servers(tagged: Tagged, url: str, folder: Path) -> tuple[subprocess.Po
     log = (folder / "start.log").open("wb")
     started = time.time()
     process = subprocess.Popen(
-        [str(GYM), "env", "start", "--config", CONFIG, *model_options(url)], cwd=ROOT, env=tagged.env, stdout=log, stderr=log, start_new_session=True
+        [str(GYM), "env", "start", "--config", CONFIG, *model_options(url)],
+        cwd=ROOT,
+        env=tagged.env,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
     )
     while b"servers are ready" not in (folder / "start.log").read_bytes():
         if process.poll() is not None or time.time() - started > 60:

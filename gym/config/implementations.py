@@ -2,22 +2,20 @@
 
 Owns the import of `config.py`, and nothing else of an implementation is ever imported here. The
 module gets its ordinary name (`resources_servers.swebench.config`), so that the app shares the
-class; if that name belongs to another root already, it is loaded under a name of its own.
+class.
 """
 
 import importlib
-import importlib.util
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pydantic import ConfigDict
 
 from gym.config.errors import Problem, did_you_mean
+from gym.config.packages import implementation_package
 from gym.config.plan import Origin
 from gym.config.roots import find_implementation, implementation_names
 from gym.config.schema import BASE_CONFIGS, Kind, ServerConfig
@@ -78,39 +76,8 @@ def open_model(kind: Kind) -> type[ServerConfig]:
 
 
 def _load_model(kind: Kind, name: str, path: Path) -> Any:
-    module_name = f"{kind}.{name}.config"
-    module = sys.modules.get(module_name)
-    if module is None:
-        root = str(path.parents[2])
-        sys.path.insert(0, root)
-        try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not module_name.startswith(error.name):
-                raise
-        finally:
-            sys.path.remove(root)
-    if module is None or getattr(module, "__file__", None) is None or Path(str(module.__file__)).resolve() != path.resolve():
-        module = _load_aside(path)
+    module = importlib.import_module(f"{implementation_package(kind, name, path.parent)}.{path.stem}")
     return getattr(module, CONFIG_CLASS, None)
-
-
-def _load_aside(path: Path) -> ModuleType:
-    """Loads a file whose ordinary module name is taken."""
-    private = f"gym_config_of_{abs(hash(path.resolve())):x}"
-    if private in sys.modules:
-        return sys.modules[private]
-    spec = importlib.util.spec_from_file_location(private, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[private] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[private]
-        raise
-    return module
 
 
 def _line_in(error: BaseException, path: Path) -> int:

@@ -36,14 +36,17 @@ def find_head(run_id: str | None = None) -> HeadAddress:
     $GYM_HEAD_URL, with $GYM_TOKEN_FILE, names one that runs elsewhere.
     """
     url = os.environ.get("GYM_HEAD_URL")
+    if url and not url.startswith(("http://", "https://")):
+        raise UserError(f"GYM_HEAD_URL={url} is not the address of a head server: it starts with http:// or https://")
     if url and run_id is None:
         return HeadAddress(url.rstrip("/"), _token(Path(os.environ["GYM_TOKEN_FILE"])) if os.environ.get("GYM_TOKEN_FILE") else None)
     runs = live_runs()
     chosen = [(record, path) for record, path in runs if run_id is None or record.run_id == run_id]
     if not chosen:
         known = f" (running: {', '.join(record.run_id for record, _ in runs)})" if runs else ""
-        what = "no servers are running" if run_id is None else f"run {run_id} is not running{known}"
-        raise UserError(f"{what}: start them with 'gym env start --config …'")
+        if run_id is not None:
+            raise UserError(f"there is no run {run_id}{known or ': nothing is running'}")
+        raise UserError("no servers are running: start them with 'gym env start --config …'")
     if len(chosen) > 1:
         raise UserError(f"{len(chosen)} runs are up: choose one with --run: {', '.join(record.run_id for record, _ in chosen)}")
     record, folder = chosen[0]

@@ -69,12 +69,13 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(server.context.transport.aclose)
             try:
+                app = server.app()
                 await stack.enter_async_context(server.running())
             except Exception as error:
                 expected = isinstance(error, (UserError, CallError, ContractError, OSError, ValueError))
                 log.error("%s: cannot start: %s: %s", spec.instance, type(error).__name__, error, exc_info=not expected)
                 return 3
-            await stack.enter_async_context(answering(server.app(), listener))
+            await stack.enter_async_context(answering(app, listener))
             warming = loop.run_in_executor(None, importlib.import_module, "aiohttp")  # or the first episode would wait for it
             await stop.wait()
             await warming

@@ -49,9 +49,14 @@ class RunFolder:
     def __init__(self, run_id: str | None = None, log_dir: Path | None = None) -> None:
         self.run_id = run_id or f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         self.path = state_root() / "runs" / self.run_id
+        self.logs = log_dir.absolute() if log_dir else self.path / "logs"
+        if log_dir:
+            try:
+                self.logs.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(f"cannot make the log folder {self.logs}: {error.strerror}; choose another --log-dir") from error
         try:
             self.path.mkdir(parents=True, mode=0o700)
-            self.logs = log_dir.absolute() if log_dir else self.path / "logs"
             self.logs.mkdir(parents=True, exist_ok=True)
             if log_dir:
                 (self.path / "logs").symlink_to(self.logs)

@@ -11,6 +11,7 @@ each other without a network, except those that need an environment of their own
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from gym.runtime.loading import LoadError, make_server
 from gym.runtime.logs import tail
 from gym.runtime.prepare import Isolation, Running, Say, close_all, prepare
 from gym.runtime.processes import ServerProcess
+
+log = logging.getLogger("gym.runtime")
 
 _REMIND_SECONDS = 5.0
 
@@ -85,12 +88,14 @@ async def _start(running: Running, stack: contextlib.AsyncExitStack) -> None:
 async def _colocate(running: Running, instance: Instance, stack: contextlib.AsyncExitStack) -> None:
     try:
         server = make_server(running.spec(instance), running.transport)
+        app = server.app()
         await stack.enter_async_context(server.running())
-    except LoadError as error:
+    except (LoadError, UserError) as error:
         raise UserError(str(error)) from error
-    except (CallError, ContractError, OSError, ValueError) as error:
-        raise UserError(f"{instance.name}: cannot start: {error}") from error
-    app = server.app()
+    except Exception as error:  # a server author's code: whatever it raises is a finding about that server
+        log.debug("%s cannot start", instance.name, exc_info=True)
+        kind = "" if isinstance(error, (CallError, ContractError, OSError, ValueError)) else f"{type(error).__name__}: "
+        raise UserError(f"{instance.name}: cannot start: {kind}{error}") from error
     running.servers[instance.name] = server
     running.transport.add(running.peers[instance.name].url.removeprefix("http://"), app)
     if instance.name in running.listeners:

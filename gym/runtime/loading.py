@@ -1,7 +1,7 @@
 """From an instance's description to a server object: importing implementations, nothing else.
 
-Implementation folders are namespace packages under the search roots, so
-`resources_servers/<name>/app.py` is the module `resources_servers.<name>.app` wherever it lies.
+`resources_servers/<name>/app.py` is the module `resources_servers.<name>.app` whichever root it lies
+in: of several folders of one name, the one that the configuration found.
 """
 
 import importlib
@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from gym.client import Transport
+from gym.config.packages import implementation_package
 from gym.config.schema import BASE_CONFIGS, Kind, ServerConfig
 from gym.servers.auth import Credentials
 from gym.servers.base import Server
@@ -60,8 +61,8 @@ def make_server(spec: InstanceSpec, transport: Transport) -> Server:
     directory = Path(spec.directory)
     root = str(directory.parent.parent)
     if root not in sys.path:
-        sys.path.append(root)
-    package = f"{spec.kind}.{spec.implementation}"
+        sys.path.append(root)  # for what several implementations of one root share
+    package = implementation_package(spec.kind, spec.implementation, directory)
     entrypoint = str(spec.config.get("entrypoint", "app.py"))
     module = _import(f"{package}.{Path(entrypoint).stem}", spec)
     server_class = _server_class(module, spec)

@@ -200,6 +200,7 @@ class Endpoint:
         if not self.leaves_with_client:
             return await handling
         work = asyncio.ensure_future(handling)
+        work.add_done_callback(_seen)
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -214,6 +215,12 @@ class Endpoint:
                 raise ContractError(503, f"{self.path} was cancelled: the server is stopping", kind="shutdown", terminal=False)
             raise ContractError(499, f"the client of {self.path} went away", kind="cancelled", terminal=False)
         return work.result()
+
+
+def _seen(work: "asyncio.Future[Any]") -> None:
+    """Mark a failure as seen, for the case that we are cancelled and nobody is left to be told."""
+    if not work.cancelled():
+        work.exception()
 
 
 async def _disconnected(receive: Receive) -> None:
