@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gym.servers import journal as module
+from gym import journal as module
 from gym.servers.journal import Debt, Journal, read_debts
 
 
@@ -112,7 +112,7 @@ def test_a_disk_that_fills_up_in_the_middle_of_a_line_spoils_no_other(path: Path
 
 
 def test_the_file_is_made_anew_before_it_grows_without_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_COMPACT_BYTES", 2000)
+    monkeypatch.setattr(module, "COMPACT_BYTES", 2000)
     journal = Journal(path)
     journal.owe(debt("stays"))
     for index in range(500):
