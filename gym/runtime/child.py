@@ -1,8 +1,8 @@
 """The main function of a server process: `python -m gym.runtime.child SPEC SOCKET_FD`.
 
 It reads its spec from a private file, serves on the socket that it inherited, and ends on SIGTERM:
-it stops accepting, lets its server release what it holds, and exits. It dies with its parent; and
-should its own clean-up hang, a last timer ends it.
+it stops accepting, lets its server release what it holds, and exits. It dies with its parent, and if
+it is the last to do so clears the run's folder; should its own clean-up hang, a last timer ends it.
 """
 
 import asyncio
@@ -37,6 +37,7 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
     from gym.client import CallError
     from gym.config.errors import UserError
     from gym.protocol.errors import ContractError
+    from gym.runtime.folder import hold, leave
     from gym.runtime.loading import InstanceSpec, LoadError, make_server
     from gym.runtime.logs import log_to_stderr
     from gym.transports import HTTPTransport
@@ -45,6 +46,7 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
     _name_process(spec.instance)
     secrets = [spec.secret, spec.token or "", spec.policy.get("policy_api_key") or ""]
     log_to_stderr(logging.INFO, secrets)
+    held = hold(Path(spec.state_dir))
     try:
         server = make_server(spec, HTTPTransport())
     except LoadError as error:
@@ -82,7 +84,10 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
             await server.wind_up()
         return 0
 
-    return uvloop.run(serve())
+    code = uvloop.run(serve())
+    if os.getppid() != int(parent):
+        leave(Path(spec.state_dir), held)
+    return code
 
 
 def _name_process(instance: str) -> None:

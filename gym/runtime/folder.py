@@ -3,10 +3,12 @@
 `<state>/runs/<run id>/` holds `run.json` (who runs it and where its head answers), `token`,
 one file per instance, journals and logs; everything is readable by its owner only. Invariant: after
 a clean stop nothing is left of it; after a crash only the logs are. What a run that was killed left
-is cleared by the next one, and its logs after a week.
+is cleared by the last of its servers, or else by the next run, and its logs after a week. Where a
+sandbox of it may still exist, its lease journal stays until that is released.
 """
 
 import contextlib
+import fcntl
 import os
 import secrets
 import shutil
@@ -17,8 +19,11 @@ from pathlib import Path
 import orjson
 
 from gym.config.errors import UserError
+from gym.sandbox.leases import LeaseFolder
 
 _OWNER = "owner.json"
+_HELD = "held"
+_LEASES = "leases"
 _KEEP_LOGS_SECONDS = 7 * 86_400
 
 
@@ -61,7 +66,7 @@ class RunFolder:
             if log_dir:
                 (self.path / "logs").symlink_to(self.logs)
             self.write_private(_OWNER, orjson.dumps([os.getpid(), _pid_started(os.getpid())]))
-            _clear_dead_runs()
+            clear_dead_runs()
         except OSError as error:
             advice = "set GYM_STATE_DIR to a folder that can be written"
             raise UserError(f"cannot make the run's folder {self.path}: {error.strerror}; {advice}") from error
@@ -85,32 +90,77 @@ class RunFolder:
         record = RunRecord(self.run_id, os.getpid(), _pid_started(os.getpid()), head_url, time.time(), configs)
         self.write_private("run.json", orjson.dumps(asdict(record)))
 
+    @property
+    def leases(self) -> LeaseFolder:
+        """The leases of the run's sandboxes."""
+        return LeaseFolder(self.path)
+
     def remove(self, *, keep_logs: bool) -> None:
-        """Remove the folder; with `keep_logs` all but the logs."""
-        if not keep_logs or self.logs.parent != self.path:
-            shutil.rmtree(self.path, ignore_errors=True)
-        elif self.path.is_dir():
-            _clear(self.path)
+        """Remove the folder, but for leases that are owed; with `keep_logs` all but the logs."""
+        if self.path.is_dir():
+            _clear(self.path, keep_logs=keep_logs and self.logs.parent == self.path)
 
 
-def _clear(path: Path) -> None:
-    """Remove all of a run's folder but its logs."""
+def _clear(path: Path, *, keep_logs: bool) -> None:
+    """Remove a run's folder, but for its logs, and what tells that it owes sandboxes."""
+    kept = {"logs"} if keep_logs else set[str]()
+    if LeaseFolder(path).owed():
+        kept |= {_LEASES, _OWNER}
     for entry in path.iterdir():
         if entry.is_dir() and not entry.is_symlink():
-            if entry.name != "logs":
+            if entry.name not in kept:
                 shutil.rmtree(entry, ignore_errors=True)
-        else:
+        elif entry.name not in kept:
             entry.unlink(missing_ok=True)
+    if not any(path.iterdir()):
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
 
-def _clear_dead_runs() -> None:
+def hold(path: Path) -> int | None:
+    """Say, until this process ends, that a run's folder is in use; for its servers. None if that cannot be said."""
+    try:
+        held = os.open(path / _HELD, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(held, fcntl.LOCK_SH)
+    except OSError:
+        return None
+    return held
+
+
+def leave(path: Path, held: int | None) -> None:
+    """Clear the folder of a run whose parent is dead, if this was the last server to hold it."""
+    if held is None:
+        return
+    with contextlib.suppress(OSError):
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _clear(path, keep_logs=True)
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a server of the run is still there, if only to end."""
+    try:
+        with (path / _HELD).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def lease_folders() -> list[LeaseFolder]:
+    """The leases of all runs of this user that have any, whether they live or not."""
+    return [LeaseFolder(path.parent) for path in sorted((state_root() / "runs").glob(f"*/{_LEASES}"))]
+
+
+def clear_dead_runs() -> None:
     """Clear what runs whose process is gone have left; one that cannot be read is left alone."""
     for path in (state_root() / "runs").iterdir():
         with contextlib.suppress(OSError, ValueError, TypeError):
             if (path / _OWNER).exists():
                 pid, started = orjson.loads((path / _OWNER).read_bytes())
-                if not _alive(pid, started):
-                    _clear(path)
+                if not _alive(pid, started) and not _is_held(path):
+                    _clear(path, keep_logs=True)
             elif time.time() - path.stat().st_mtime > _KEEP_LOGS_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)
 

@@ -2,8 +2,8 @@
 
 Starting is a transaction: if one server cannot start, all that was started is stopped again and
 the error names the culprit. Stopping goes backwards: environment servers first, while what they
-must clean up with still answers, then all others at once; then whatever containers still carry
-this run's label go.
+must clean up with still answers, then all others at once; then the run's reaper releases whatever
+sandboxes are left of it.
 
 `isolation: process` gives each instance a process; `colocated` puts all into this one, calling
 each other without a network, except those that need an environment of their own.
@@ -27,6 +27,7 @@ from gym.runtime.loading import LoadError, make_server
 from gym.runtime.logs import tail
 from gym.runtime.prepare import Isolation, Running, Say, close_all, prepare
 from gym.runtime.processes import ServerProcess
+from gym.runtime.reaping import reaping
 
 log = logging.getLogger("gym.runtime")
 
@@ -55,7 +56,7 @@ async def serving(running: Running) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(close_all, running.listeners)
             stack.push_async_callback(running.transport.aclose)
-            stack.push_async_callback(_sweep_sandboxes, running)
+            await stack.enter_async_context(reaping(running))
             await _start(running, stack)
             yield
         clean = not any(process.crashed for process in running.processes.values())
@@ -185,21 +186,3 @@ def _stop_grace(plan: Plan, name: str) -> float:
     """Seconds that an instance may take to end: its own cleanup bounds, plus a margin."""
     cleanup = getattr(plan.instances[name].config, "cleanup_timeout_seconds", None)
     return 3 * float(cleanup) + 10 if cleanup is not None else 150.0
-
-
-async def _sweep_sandboxes(running: Running) -> None:
-    """Remove what a server that was killed could not: every sandbox that still carries this run's label."""
-    if not running.plan.sandbox_providers:
-        return
-    from gym.sandbox.registry import provider_from_block
-
-    for name, block in running.plan.sandbox_providers.items():
-        try:
-            provider = provider_from_block(name, block)
-            removed = await provider.sweep(run_id=running.run_id)
-            await provider.aclose()
-        except Exception as error:
-            running.say(f"cannot look for left-over sandboxes of provider {name}: {error}")
-        else:
-            if removed:
-                running.say(f"removed {len(removed)} left-over sandbox(es) of provider {name}")

@@ -12,9 +12,10 @@ from typing import Any
 
 from gym.protocol.access import DirectSandboxConnection, SandboxAccess
 from gym.sandbox.cleanup import finish
+from gym.sandbox.leases import Leases
 from gym.sandbox.ownership import Ownership, new_sandbox_id
 from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Provider, SandboxHandle, check_capabilities
-from gym.sandbox.spec import ExecResult, SandboxError, SandboxGoneError, SandboxSpec, SandboxStatus
+from gym.sandbox.spec import ExecResult, SandboxError, SandboxGoneError, SandboxSpec, SandboxSpecError, SandboxStatus
 
 STOP_BOUND_S = 120.0
 """How long one stop may take before it counts as failed."""
@@ -85,23 +86,64 @@ class _Sandbox:
 class OwnedSandbox(_Sandbox):
     """A sandbox that we made, and must stop. As an async context manager it stops itself."""
 
+    def __init__(self, provider: Provider, handle: SandboxHandle, leases: Leases | None = None) -> None:
+        super().__init__(provider, handle)
+        self._leases = leases
+
     @classmethod
-    async def start(cls, provider: Provider, spec: SandboxSpec, ownership: Ownership, *, sandbox_id: str | None = None) -> "OwnedSandbox":
-        """Make a sandbox. `sandbox_id` is for callers that write the id down before anything is asked of the provider."""
+    async def start(
+        cls,
+        provider: Provider,
+        spec: SandboxSpec,
+        ownership: Ownership,
+        *,
+        sandbox_id: str | None = None,
+        leases: Leases | None = None,
+    ) -> "OwnedSandbox":
+        """Make a sandbox. A server of a run gives the `leases` of its context: the id is in the journal before create is sent.
+
+        Raises SandboxError: `persistence_failed` if the journal cannot be written, and then nothing was asked for.
+        """
         check_capabilities(provider.name, provider.capabilities, spec)
-        return cls(provider, await provider.create(sandbox_id or new_sandbox_id(), spec, ownership))
+        chosen = sandbox_id or new_sandbox_id()
+        if leases is not None:
+            leases.take(chosen, provider.place, ownership)
+        try:
+            handle = await provider.create(chosen, spec, ownership)
+        except SandboxSpecError:
+            if leases is not None:
+                leases.drop(chosen)  # refused: nothing was made
+            raise
+        except BaseException:
+            if leases is not None:
+                leases.give_up(chosen)  # the provider took it back as well as it could; that is made sure of later
+            raise
+        return cls(provider, handle, leases)
 
     async def stop(self) -> None:
         """End the sandbox, within 120 s and shielded from cancellation. Again after success: nothing; after a failure: a retry."""
         if self._let_go:
             return
         try:
-            await finish(self._provider.close(self._handle), STOP_BOUND_S)
+            await finish(self._closed(), STOP_BOUND_S)
         except TimeoutError as error:
+            self._give_up()
             raise SandboxError(
                 f"sandbox {self.sandbox_id} did not stop within {STOP_BOUND_S:g} s; its stop can be tried again", "session_release_failed"
             ) from error
+        except SandboxError:
+            self._give_up()
+            raise
         self._let_go = "was stopped by its owner"
+
+    async def _closed(self) -> None:
+        await self._provider.close(self._handle)
+        if self._leases is not None:
+            self._leases.drop(self.sandbox_id)  # here, as a cancellation may come before the caller goes on
+
+    def _give_up(self) -> None:
+        if self._leases is not None:
+            self._leases.give_up(self.sandbox_id)
 
     def serialize(self, provider_config_ref: str) -> SandboxAccess:
         """What a borrower needs: `provider_config_ref` is the name of the top-level provider block in its configuration."""

@@ -2,11 +2,13 @@
 
 Invariant: an id is made before anything is asked of a provider, and the labels alone say who owns
 a sandbox and when it expires, so that somebody else can release it. Judging whether an owner is
-still alive is the reaper's.
+still alive is in `owners`.
 """
 
+import hashlib
 import math
 import os
+import pwd
 import secrets
 import socket
 import time
@@ -26,6 +28,9 @@ ROLE = f"{PREFIX}.role"
 OWNER_HOST = f"{PREFIX}.owner-host"
 OWNER_PID = f"{PREFIX}.owner-pid"
 OWNER_BOOT_ID = f"{PREFIX}.owner-boot-id"
+OWNER_STARTED = f"{PREFIX}.owner-started"
+OWNER_SPACE = f"{PREFIX}.owner-space"
+OWNER_USER = f"{PREFIX}.owner-user"
 EXPIRES_AT = f"{PREFIX}.expires-at"
 METADATA = f"{PREFIX}.meta."
 
@@ -44,6 +49,51 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return "unknown"
+
+
+@cache
+def space() -> str:
+    """Where pids of ours mean something: a digest of the machine's id, and the pid name space; parts that cannot be read are empty."""
+    machine = namespace = ""
+    try:
+        machine = hashlib.sha256(Path("/etc/machine-id").read_bytes().strip()).hexdigest()[:12]
+        namespace = str(Path("/proc/self/ns/pid").readlink()).removeprefix("pid:").strip("[]")
+    except OSError:
+        pass
+    return f"{machine}/{namespace}"
+
+
+@cache
+def user() -> str:
+    """The user whose sandboxes are ours: `<uid>:<name>`."""
+    uid = os.getuid()
+    try:
+        return f"{uid}:{pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"{uid}:"
+
+
+def started_at(pid: int) -> str | None:
+    """When a process began, in clock ticks since boot; None for one that has ended, "" where that cannot be read."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+    except FileNotFoundError:
+        return None
+    except (OSError, IndexError):
+        return ""
+
+
+def owner_labels() -> dict[str, str]:
+    """Who this process is, such that another one can tell later whether it still lives."""
+    return {
+        OWNER_USER: user(),
+        OWNER_HOST: socket.gethostname(),
+        OWNER_SPACE: space(),
+        OWNER_BOOT_ID: boot_id(),
+        OWNER_PID: str(os.getpid()),
+        OWNER_STARTED: started_at(os.getpid()) or "",
+    }
 
 
 @dataclass(frozen=True)
@@ -66,9 +116,12 @@ class Ownership:
             ROLE: self.role,
             EPISODE_ID: self.episode_id,
             SESSION_ID: self.session_id,
-            OWNER_HOST: socket.gethostname(),
-            OWNER_PID: str(os.getpid()),
-            OWNER_BOOT_ID: boot_id(),
-            EXPIRES_AT: str(math.ceil(time.time() + ttl_s)),
+            **owner_labels(),
+            EXPIRES_AT: expiry_label(ttl_s),
         }
         return {k: v for k, v in labels.items() if v is not None} | {METADATA + k: v for k, v in metadata.items()}
+
+
+def expiry_label(ttl_s: float) -> str:
+    """The value of `expires-at` for a sandbox whose time begins now."""
+    return str(math.ceil(time.time() + ttl_s))

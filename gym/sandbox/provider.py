@@ -56,6 +56,11 @@ class Provider(Protocol):
         """What it can do."""
         ...
 
+    @property
+    def place(self) -> str:
+        """Where its sandboxes are: two providers with the same place see the same ones. It holds no credentials."""
+        ...
+
     async def create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> SandboxHandle:
         """Make a sandbox that is ready for commands. If this raises or is cancelled, nothing is left of it."""
         ...
@@ -92,7 +97,10 @@ class Provider(Protocol):
         ...
 
     async def close(self, handle: SandboxHandle) -> None:
-        """End the sandbox. One that is gone already is well; a failure raises, and can be tried again."""
+        """End the sandbox. One that is gone already is well; a failure raises, and can be tried again.
+
+        The reaper closes by id: a plain `SandboxHandle` that only names the sandbox must do.
+        """
         ...
 
     def serialize(self, handle: SandboxHandle) -> dict[str, Any]:

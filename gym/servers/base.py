@@ -94,7 +94,10 @@ class Server:
             for ended in await asyncio.gather(*tasks, return_exceptions=True):
                 if isinstance(ended, Exception):
                     log.error("background work of %s had ended: %s: %s", self.context.instance, type(ended).__name__, ended)
-            await self.stop()
+            try:
+                await self.stop()
+            finally:
+                self.context.leases.close()
 
     def app(self) -> Router:
         """The server as an ASGI application; whoever runs it enters `running()` around it."""

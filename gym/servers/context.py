@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from gym.client import Peer, Transport
 from gym.config.schema import ServerRef
 from gym.protocol.ids import EpisodeId
 from gym.protocol.routes import EPISODE_HEADER
+from gym.sandbox.leases import LeaseBook, LeaseFolder
 from gym.servers.auth import Credentials
 
 
@@ -53,6 +55,11 @@ class ServerContext:
     sandbox_providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     policy: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     """`policy_base_url`, `policy_api_key` and `policy_model_name` of the run."""
+
+    @cached_property
+    def leases(self) -> LeaseBook:
+        """Where this instance writes down the sandboxes that it asks for: `OwnedSandbox.start(..., leases=context.leases.at(block))`."""
+        return LeaseBook(LeaseFolder(self.state_dir).book_path(self.instance))
 
     def info(self, ref: ServerRef | str) -> PeerInfo:
         """The entry of the instance that `ref` names. Raises KeyError if the run has none."""

@@ -194,7 +194,7 @@ class SweServer(ResourcesServer[TaskState]):
             episode_id=session.episode_id.capture_key if session is not None and session.episode_id is not None else None,
             session_id=session.id if session is not None else None,
         )
-        return await OwnedSandbox.start(self.provider, spec, ownership)
+        return await OwnedSandbox.start(self.provider, spec, ownership, leases=self.context.leases.at(self.config.sandbox_provider))
 
     def _task(self, row: dict[str, Any]) -> Task:
         try:

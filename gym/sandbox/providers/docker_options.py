@@ -53,6 +53,12 @@ class DockerCreate(DockerIsolation):
     apply_resource_limits: bool = True
     concurrency: int = Field(default=8, ge=1)
     """Containers being created at once, not containers running."""
+    rate_per_second: float = Field(default=50, gt=0)
+    """Creates that are sent per second and process, on average."""
+    burst: int = Field(default=16, ge=1)
+    """Creates that may be sent at once after a pause."""
+    jitter: float = Field(default=0.5, ge=0, le=1)
+    """By which part of it the time between two creates varies, so that many processes do not fall into step."""
     pull: Literal["missing", "always", "never"] = "missing"
     pull_attempts: int = Field(default=4, ge=1)
     pull_timeout_s: float = Field(default=1_800, gt=0)

@@ -7,6 +7,7 @@ carry our label are ever connected to or swept.
 import asyncio
 import logging
 import re
+import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,7 +18,8 @@ from typing import Any, cast
 import orjson
 
 from gym.sandbox.cleanup import finish
-from gym.sandbox.ownership import INSTANCE, MARK, RUN_ID, Ownership
+from gym.sandbox.ownership import EXPIRES_AT, INSTANCE, MARK, RUN_ID, Ownership, expiry_label
+from gym.sandbox.pacing import Pace
 from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, SandboxHandle, check_capabilities
 from gym.sandbox.providers.docker.address import engine_address
 from gym.sandbox.providers.docker.creation import ContainerPlan, Host, plan_container
@@ -94,6 +96,13 @@ class DockerProvider:
         self._commands = Commands(self._engine, self._alive, options.exec.concurrency)
         self._files = Files(self._engine, self._commands, options.copy_)
         self._creating = asyncio.Semaphore(create.concurrency)
+        self._pace = Pace(create.rate_per_second, create.burst, create.jitter)
+
+    @property
+    def place(self) -> str:
+        """The engine's address; a socket of this machine is named with the machine."""
+        at = self._engine.address
+        return f"docker {at.text}" if at.socket_path is None else f"docker {at.text} on {socket.gethostname()}"
 
     async def create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> DockerHandle:
         """Make a container that is ready for commands. If this raises or is cancelled, nothing is left of it."""
@@ -105,6 +114,8 @@ class DockerProvider:
         plan = plan_container(spec, ownership, self._options.create, Host.from_info(await self._engine.info()), self._metadata)
         image = await self._images.ensure(plan.body["Image"], self._options.create.pull)
         async with self._creating:
+            await self._pace.turn()
+            plan.body["Labels"][EXPIRES_AT] = expiry_label(plan.ttl_s)  # its time begins now, and not before the pull
             return await self._make(sandbox_id, spec, plan, image)
 
     async def _make(self, sandbox_id: str, spec: SandboxSpec, plan: ContainerPlan, image: dict[str, Any]) -> DockerHandle:
@@ -133,16 +144,16 @@ class DockerProvider:
             }
             return handle
         except BaseException as error:
-            await self._undo(making, sandbox_id)
+            undone = await self._undo(making, sandbox_id)
             if isinstance(error, TimeoutError):
                 bound = self._options.create.start_timeout_s
                 raise SandboxError(f"sandbox {sandbox_id} from image {spec.image!r} did not start within {bound:g} s") from error
-            if isinstance(error, EngineError) and 400 <= error.status < 500:
+            if isinstance(error, EngineError) and 400 <= error.status < 500 and undone:
                 raise SandboxSpecError(f"cannot make a sandbox from image {spec.image!r}: {error}") from error
             raise
 
-    async def _undo(self, making: "asyncio.Future[dict[str, Any]]", sandbox_id: str) -> None:
-        """Take back a create, however far it got; what cannot be taken back now ends by its TTL or a sweep."""
+    async def _undo(self, making: "asyncio.Future[dict[str, Any]]", sandbox_id: str) -> bool:
+        """Take back a create, however far it got, and say whether that was possible; else the reaper does it, or its TTL."""
 
         async def take_back() -> None:
             try:
@@ -156,6 +167,8 @@ class DockerProvider:
             await finish(take_back(), _REMOVE_BOUND_S)
         except (TimeoutError, SandboxError) as error:
             log.warning("sandbox %s may be left over from a failed create: %s", sandbox_id, error)
+            return False
+        return True
 
     async def _find_shell(self, container: str, timeout_s: float) -> str:
         configured = self._options.exec.exec_shell
