@@ -31,6 +31,7 @@ OWNER_BOOT_ID = f"{PREFIX}.owner-boot-id"
 OWNER_STARTED = f"{PREFIX}.owner-started"
 OWNER_SPACE = f"{PREFIX}.owner-space"
 OWNER_USER = f"{PREFIX}.owner-user"
+CREATED_AT = f"{PREFIX}.created-at"
 EXPIRES_AT = f"{PREFIX}.expires-at"
 METADATA = f"{PREFIX}.meta."
 
@@ -117,11 +118,12 @@ class Ownership:
             EPISODE_ID: self.episode_id,
             SESSION_ID: self.session_id,
             **owner_labels(),
-            EXPIRES_AT: expiry_label(ttl_s),
+            **time_labels(ttl_s),
         }
         return {k: v for k, v in labels.items() if v is not None} | {METADATA + k: v for k, v in metadata.items()}
 
 
-def expiry_label(ttl_s: float) -> str:
-    """The value of `expires-at` for a sandbox whose time begins now."""
-    return str(math.ceil(time.time() + ttl_s))
+def time_labels(ttl_s: float) -> dict[str, str]:
+    """When a sandbox whose time begins now was made and expires, in Unix seconds."""
+    now = time.time()
+    return {CREATED_AT: str(math.floor(now)), EXPIRES_AT: str(math.ceil(now + ttl_s))}

@@ -18,7 +18,7 @@ from typing import Any, cast
 import orjson
 
 from gym.sandbox.cleanup import finish
-from gym.sandbox.ownership import EXPIRES_AT, INSTANCE, MARK, RUN_ID, Ownership, expiry_label
+from gym.sandbox.ownership import INSTANCE, MARK, RUN_ID, Ownership, time_labels
 from gym.sandbox.pacing import Pace
 from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, SandboxHandle, check_capabilities
 from gym.sandbox.providers.docker.address import engine_address
@@ -115,7 +115,7 @@ class DockerProvider:
         image = await self._images.ensure(plan.body["Image"], self._options.create.pull)
         async with self._creating:
             await self._pace.turn()
-            plan.body["Labels"][EXPIRES_AT] = expiry_label(plan.ttl_s)  # its time begins now, and not before the pull
+            plan.body["Labels"] |= time_labels(plan.ttl_s)  # its time begins now, and not before the pull
             return await self._make(sandbox_id, spec, plan, image)
 
     async def _make(self, sandbox_id: str, spec: SandboxSpec, plan: ContainerPlan, image: dict[str, Any]) -> DockerHandle:
