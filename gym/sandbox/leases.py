@@ -9,6 +9,7 @@ lease whose owner gave it up is anybody's to close.
 Only the instance writes into its file, but for the reaper's notes that something is gone.
 """
 
+import contextlib
 import logging
 import os
 import time
@@ -75,6 +76,9 @@ class LeaseBook:
         """Note that a sandbox is gone. A note that cannot be written is only work for the reaper."""
         if self._journal is not None:
             self._journal.paid(sandbox_id)
+            return
+        with contextlib.suppress(OSError):
+            note_paid(self._path, sandbox_id)  # a predecessor's
 
     def close(self) -> None:
         """Close the file; it stays if something is owed."""

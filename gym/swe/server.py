@@ -63,7 +63,8 @@ class SweServer(ResourcesServer[TaskState]):
             raise ValueError(f"sandbox_provider {name!r} names no top-level provider block (there are: {known})")
         self._provider = provider_from_block(name, block)
         with contextlib.suppress(SandboxError):  # an engine that does not answer yet has nothing of ours to remove
-            await self._provider.sweep(run_id=self.context.run_id, instance=self.context.instance)
+            for sandbox_id in await self._provider.sweep(run_id=self.context.run_id, instance=self.context.instance):
+                self.context.leases.drop(sandbox_id)
 
     async def stop(self) -> None:
         """Release every session, then the provider."""

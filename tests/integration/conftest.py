@@ -40,14 +40,14 @@ env:
 """
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 15) -> Any:
+def wait_for(condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = 15) -> Any:
     """Poll until `condition` holds, and return what it returned."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
         if value:
             return value
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what if isinstance(what, str) else what()}"
         time.sleep(0.02)
 
 

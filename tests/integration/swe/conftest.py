@@ -5,8 +5,6 @@ Its profile is a small one of ours that reads what `pytest -rA` prints, so that 
 """
 
 import asyncio
-import json
-import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,9 +21,9 @@ from gym.sandbox.registry import provider_from_block
 from gym.servers import ServerContext
 from gym.servers.auth import Credentials
 from gym.swe.config import SweConfig
-from gym.swe.profile import Evaluation, Grade, Task
 from gym.swe.server import SweServer
 from gym.transports import InProcessTransport
+from tests.integration.roots.resources_servers.calc_swe.profile import PytestProfile
 
 BLOCK = {"docker": {"create": {"network": "none", "pull": "never"}}}
 EPISODE = {"rollout_id": "r1", "attempt": 0}
@@ -40,27 +38,6 @@ RESPONSE = {
     "parallel_tool_calls": True,
     "status": "completed",
 }
-
-
-class PytestProfile:
-    """Rows with an `eval_script` and an `image` of their own."""
-
-    def task(self, row: Mapping[str, Any], image_template: str | None) -> Task:
-        for name in ("instance_id", "image", "eval_script"):
-            if not isinstance(row.get(name), str):
-                raise ValueError(f"{name} must be text")
-        required = tuple(json.loads(row["FAIL_TO_PASS"]) + json.loads(row["PASS_TO_PASS"]))
-        setup, hide = tuple(row.get("setup", ())), tuple(row.get("hide", ()))
-        workdir = row.get("workdir", "/testbed")
-        return Task(row["instance_id"], row["image"], workdir, row["patch"], row["test_patch"], required, row, setup, hide)
-
-    def evaluation(self, task: Task, base_commit: str) -> Evaluation:
-        return Evaluation(task.row["eval_script"], ">>>>> Start Test Output", ">>>>> End Test Output")
-
-    def grade(self, task: Task, output: str) -> Grade:
-        found = {name: status for status, name in re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", output, re.MULTILINE)}
-        failed = tuple(test for test in task.required if found.get(test) != "PASSED")
-        return Grade(not failed, found, failed, tuple(test for test in failed if test in found))
 
 
 class PytestSweServer(SweServer):
