@@ -14,8 +14,8 @@ from gym.protocol.access import DirectSandboxConnection, SandboxAccess
 from gym.sandbox.cleanup import finish
 from gym.sandbox.leases import Leases
 from gym.sandbox.ownership import Ownership, new_sandbox_id
-from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Provider, SandboxHandle, check_capabilities
-from gym.sandbox.spec import ExecResult, SandboxError, SandboxGoneError, SandboxSpec, SandboxSpecError, SandboxStatus
+from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Provider, SandboxHandle, check_capabilities, is_doubtful
+from gym.sandbox.spec import ExecResult, SandboxError, SandboxGoneError, SandboxSpec, SandboxStatus
 
 STOP_BOUND_S = 120.0
 """How long one stop may take before it counts as failed."""
@@ -110,13 +110,11 @@ class OwnedSandbox(_Sandbox):
             leases.take(chosen, provider.place, ownership)
         try:
             handle = await provider.create(chosen, spec, ownership)
-        except SandboxSpecError:
-            if leases is not None:
-                leases.drop(chosen)  # refused: nothing was made
-            raise
-        except BaseException:
-            if leases is not None:
+        except BaseException as error:
+            if leases is not None and is_doubtful(error):
                 leases.give_up(chosen)  # the provider took it back as well as it could; that is made sure of later
+            elif leases is not None:
+                leases.drop(chosen)
             raise
         return cls(provider, handle, leases)
 

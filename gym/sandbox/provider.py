@@ -62,7 +62,10 @@ class Provider(Protocol):
         ...
 
     async def create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> SandboxHandle:
-        """Make a sandbox that is ready for commands. If this raises or is cancelled, nothing is left of it."""
+        """Make a sandbox that is ready for commands. If this raises or is cancelled, nothing is left of it.
+
+        Where that cannot be made certain, the exception is marked with `mark_doubtful`.
+        """
         ...
 
     async def exec(
@@ -122,6 +125,16 @@ class Provider(Protocol):
     async def aclose(self) -> None:
         """Let go of connections. Sandboxes stay."""
         ...
+
+
+def mark_doubtful(error: BaseException) -> None:
+    """Say with the exception of a failed create that a sandbox may be left, or may come about yet."""
+    error.__dict__["sandbox_doubtful"] = True
+
+
+def is_doubtful(error: BaseException) -> bool:
+    """Whether after this exception of a create something may be left."""
+    return bool(error.__dict__.get("sandbox_doubtful"))
 
 
 def check_capabilities(name: str, capabilities: Capabilities, spec: SandboxSpec) -> None:

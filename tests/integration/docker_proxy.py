@@ -1,5 +1,8 @@
 """A proxy for tests before a Docker engine's socket: passes everything on, and stops or loses what a test names.
 
+It also hides the sandboxes behind it from reapers of other tests, and theirs from us, by putting a
+word of the test's own in the label that says what is a sandbox of ours.
+
 It knows requests by their first line, at the start of what a client sends: our client never sends
 one before it has the answer to the last.
 """
@@ -7,6 +10,7 @@ one before it has the answer to the last.
 import asyncio
 import contextlib
 import re
+import secrets
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -38,6 +42,7 @@ class DockerProxy:
     """The proxy at `path`."""
 
     path: Path
+    veil: bytes = field(default_factory=lambda: secrets.token_hex(4)[:7].encode())
     target: str = "/var/run/docker.sock"
     rules: list[Rule] = field(default_factory=list[Rule])
     requests: list[str] = field(default_factory=list[str])
@@ -62,8 +67,9 @@ class DockerProxy:
         pump = None
         try:
             engine, upstream = await asyncio.open_unix_connection(self.target)
-            pump = asyncio.ensure_future(_pump(engine, writer))
+            pump = asyncio.ensure_future(_pump(engine, writer, self.veil))
             while data := await reader.read(65536):
+                data = data.replace(b"nemo-gym.sandbox", b"nemo-gym." + self.veil)  # of the same length
                 rule = self._match(data)
                 if rule is None:
                     upstream.write(data)
@@ -86,7 +92,7 @@ class DockerProxy:
                 if rule.what in ("lose", "late"):
                     return
                 writer.write(first)
-                pump = asyncio.ensure_future(_pump(engine, writer))
+                pump = asyncio.ensure_future(_pump(engine, writer, self.veil))
         except OSError:
             return
         finally:
@@ -135,10 +141,10 @@ class DockerProxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-async def _pump(engine: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(engine: asyncio.StreamReader, writer: asyncio.StreamWriter, veil: bytes) -> None:
     with contextlib.suppress(OSError):
         while data := await engine.read(65536):
-            writer.write(data)
+            writer.write(data.replace(b"nemo-gym." + veil, b"nemo-gym.sandbox"))
             await writer.drain()
         writer.close()
 

@@ -20,7 +20,7 @@ import orjson
 from gym.sandbox.cleanup import finish
 from gym.sandbox.ownership import INSTANCE, MARK, RUN_ID, Ownership, time_labels
 from gym.sandbox.pacing import Pace
-from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, SandboxHandle, check_capabilities
+from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, SandboxHandle, check_capabilities, mark_doubtful
 from gym.sandbox.providers.docker.address import engine_address
 from gym.sandbox.providers.docker.creation import ContainerPlan, Host, plan_container
 from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_path
@@ -145,30 +145,40 @@ class DockerProvider:
             return handle
         except BaseException as error:
             undone = await self._undo(making, sandbox_id)
+            if not undone:
+                mark_doubtful(error)
             if isinstance(error, TimeoutError):
                 bound = self._options.create.start_timeout_s
-                raise SandboxError(f"sandbox {sandbox_id} from image {spec.image!r} did not start within {bound:g} s") from error
+                failed = SandboxError(f"sandbox {sandbox_id} from image {spec.image!r} did not start within {bound:g} s")
+                if not undone:
+                    mark_doubtful(failed)
+                raise failed from error
             if isinstance(error, EngineError) and 400 <= error.status < 500 and undone:
                 raise SandboxSpecError(f"cannot make a sandbox from image {spec.image!r}: {error}") from error
             raise
 
     async def _undo(self, making: "asyncio.Future[dict[str, Any]]", sandbox_id: str) -> bool:
-        """Take back a create, however far it got, and say whether that was possible; else the reaper does it, or its TTL."""
+        """Take back a create, however far it got, and say whether nothing can be left; else the reaper looks, or its TTL ends it."""
 
-        async def take_back() -> None:
+        async def take_back() -> bool:
+            certain = True
             try:
                 await making
             except EngineError as error:
                 if not error.unreachable:
-                    return  # refused: nothing was made, and a container of that name is somebody else's
+                    return True  # refused: nothing was made, and a container of that name is somebody else's
+                certain = False  # the engine may be about to make it yet
             await self._remove(sandbox_id)
+            return certain
 
         try:
-            await finish(take_back(), _REMOVE_BOUND_S)
+            return await finish(take_back(), _REMOVE_BOUND_S)
+        except asyncio.CancelledError as cancelled:
+            mark_doubtful(cancelled)  # cancelled once more meanwhile: how it ended is not known here
+            raise
         except (TimeoutError, SandboxError) as error:
             log.warning("sandbox %s may be left over from a failed create: %s", sandbox_id, error)
             return False
-        return True
 
     async def _find_shell(self, container: str, timeout_s: float) -> str:
         configured = self._options.exec.exec_shell
