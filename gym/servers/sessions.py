@@ -40,7 +40,7 @@ Release = Callable[[], Awaitable[None]]
 _SWEEP_SECONDS = 5.0
 """How long one sweep waits for what it closes; a release that takes longer goes on by itself and holds nobody up."""
 
-_COMPRESS_BYTES = 4096
+_COMPRESS_BYTES = 1024
 
 SHUTDOWN_SECONDS = 120.0
 """How long `close_all` waits for releases; below the time after which a server process that should end is killed."""
