@@ -61,7 +61,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     runs = GymRuns(folder)
     block = CONFIG[CONFIG.index("env:\n") :]
     limited = block.replace("env:\n", "env_limited:\n") + "      max_concurrent_episodes: 1\n      queue_timeout_seconds: 0.3\n"
-    limited += "      default_episode_timeout_seconds: 1\n"
+    limited += "      default_episode_timeout_seconds: 1.5\n"
     patient = block.replace("env:\n", "env_patient:\n") + "      max_concurrent_episodes: 1\n      queue_timeout_seconds: 10\n"
     full = patient.replace("env_patient:", "env_full:") + "      max_queued_episodes: 1\n"
     runs.config.write_text((CONFIG + limited + patient + full).format(events=runs.events_file))
@@ -140,7 +140,7 @@ async def test_a_verdict_survives_a_failing_close_which_is_tried_once_more(bench
 
 
 async def test_a_verdict_survives_a_close_that_hangs_beyond_the_episodes_time(bench: Bench) -> None:
-    body = run_body(bench.name(), release_seconds=1.5, reward=0.5)
+    body = run_body(bench.name(), release_seconds=1.8, reward=0.5)
     reply = await bench.post(body, "env_limited")
     assert reply["result"]["reward"] == 0.5
 
