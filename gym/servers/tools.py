@@ -38,7 +38,6 @@ class Tool:
 def tools_of(server: object) -> list[Tool]:
     """The tools of `server`. Raises TypeError for a tool whose signature cannot serve as one."""
     found: list[Tool] = []
-    # Of the class: looking at the object would run its properties, which may need a server that has started.
     for name, function in inspect.getmembers(type(server), inspect.isfunction):
         if not getattr(function, _MARK, False):
             continue
