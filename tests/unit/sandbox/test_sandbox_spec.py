@@ -8,9 +8,10 @@ from pydantic import ValidationError
 
 from gym.protocol.failures import check_failure_kind
 from gym.sandbox import spec as specs
+from gym.sandbox.limits import Host, clamp
 from gym.sandbox.ownership import Ownership, new_sandbox_id
 from gym.sandbox.provider import Capabilities, check_capabilities
-from gym.sandbox.providers.docker.creation import Host, clamp, isolation_of, plan_container
+from gym.sandbox.providers.docker.creation import isolation_of, plan_container
 from gym.sandbox.providers.docker_options import DockerCreate
 from gym.sandbox.registry import ProviderBlockError, provider_from_block, read_block
 from gym.sandbox.spec import SandboxSpec, SandboxSpecError
