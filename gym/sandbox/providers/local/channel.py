@@ -130,7 +130,7 @@ async def _answer(asking: socket.socket) -> dict[str, Any]:
 
 
 def open_file(folder: Path, request: dict[str, Any]) -> tuple[dict[str, Any], int | None]:
-    """Ask for a file of the sandbox: the answer, with a descriptor if it was opened. Blocks shortly; SandboxGoneError if the sandbox is dead."""
+    """Ask for a file of the sandbox: the answer, with a descriptor if it was opened. Blocks shortly; SandboxGoneError if it is dead."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking:
         asking.settimeout(_CONNECT_BOUND_S)
         given = memory_file(json.dumps(request).encode())

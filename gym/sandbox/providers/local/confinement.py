@@ -31,7 +31,9 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "mime.types", "protocols", "services", "ssl/certs")
 _ETC_NETWORK = ("resolv.conf", "hosts")
 _DATA = {
-    "/etc/passwd": f"root:x:0:0:root:/root:/bin/sh\ngym:x:{_UID}:{_UID}:gym:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n",
+    "/etc/passwd": (
+        f"root:x:0:0:root:/root:/bin/sh\ngym:x:{_UID}:{_UID}:gym:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
+    ),
     "/etc/group": f"root:x:0:\ngym:x:{_UID}:\nnogroup:x:65534:\n",
     "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
@@ -85,6 +87,7 @@ def plan(spec: SandboxSpec, options: LocalOptions, folder: Path, ttl_s: float) -
     config["supervisor"] = {
         "ttl_s": ttl_s,
         "workdir": workdir,
+        "home": home,
         "entrypoint": spec.entrypoint,
         "pids_limit": None if options.unconfined else isolation.pids_limit,
         "env": {"PATH": _PATH, "HOME": home, "LANG": "C.UTF-8", **spec.env},
@@ -107,11 +110,11 @@ def _tops(paths: list[str], visible: list[str]) -> list[str]:
 
 def _seen(isolation: LocalIsolation) -> list[str]:
     names = [*_ETC, *(_ETC_NETWORK if isolation.network == "host" else ())]
-    wanted = [*(path for path in _SYSTEM if not os.path.islink(path)), *(f"/etc/{name}" for name in names)]
+    wanted = [*(path for path in _SYSTEM if not Path(path).is_symlink()), *(f"/etc/{name}" for name in names)]
     for path in isolation.visible:
-        if not os.path.exists(path):
+        if not Path(path).exists():
             raise SandboxSpecError(f"visible: there is no {path!r} on this host")
-    return [*(path for path in wanted if os.path.exists(path)), *isolation.visible]
+    return [*(path for path in wanted if Path(path).exists()), *isolation.visible]
 
 
 def _bwrap(program: str, isolation: LocalIsolation) -> list[str]:
@@ -127,8 +130,9 @@ def _bwrap(program: str, isolation: LocalIsolation) -> list[str]:
         argv.append("--disable-userns")
     argv += ["--as-pid-1", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "sandbox"]
     argv += ["--uid", str(_UID), "--gid", str(_UID), "--proc", "/proc", "--dev", "/dev"]
-    for path in filter(os.path.islink, _SYSTEM):
-        argv += ["--symlink", os.readlink(path), path]
+    for path in map(Path, _SYSTEM):
+        if path.is_symlink():
+            argv += ["--symlink", str(path.readlink()), str(path)]
     if sysconfig.get_config_var("Py_ENABLE_SHARED"):
         argv += ["--setenv", "LD_LIBRARY_PATH", f"{_PYTHON}/lib"]  # for the supervisor; commands get an environment of their own
     return argv

@@ -31,6 +31,7 @@ _SUPERVISOR = "/run/nemo-gym/supervisor.py"
 _STAGE = "/tmp"
 _OOM_SCORE = "-500"
 _TTL_GRACE_S = 2.0
+_REMOVALS = 5
 
 
 def is_locked(folder: Path) -> bool:
@@ -55,12 +56,19 @@ def remove(folder: Path) -> None:
             _remove_group(Path(group))
     # `rm` takes trees of any depth. The labels go last, so that a removal that failed can be found and tried again.
     for what in (folder / "tree", folder):
-        done = subprocess.run(["rm", "-rf", "--", str(what)], capture_output=True, check=False, stdin=subprocess.DEVNULL)
-        if done.returncode:
-            subprocess.run(["chmod", "-R", "u+rwX", "--", str(what)], capture_output=True, check=False, stdin=subprocess.DEVNULL)
-            done = subprocess.run(["rm", "-rf", "--", str(what)], capture_output=True, check=False, stdin=subprocess.DEVNULL)
-        if done.returncode:
+        for _ in range(_REMOVALS):
+            done = _run("rm", "-rf", "--", str(what))
+            if done.returncode == 0:
+                break
+            # Folders that may not be entered, or a process that writes in its last moment after its keeper was killed.
+            _run("chmod", "-R", "u+rwX", "--", str(what))
+            time.sleep(0.05)
+        else:
             raise OSError(done.stderr.decode(errors="replace").strip().splitlines()[0][:300])
+
+
+def _run(*argv: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(argv, capture_output=True, check=False, stdin=subprocess.DEVNULL)
 
 
 def _remove_group(group: Path) -> None:
@@ -92,7 +100,7 @@ class Keeper:
         os.set_blocking(self._tell, False)
         signal.set_wakeup_fd(self._tell, warn_on_full_buffer=False)
         for name in (signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(name, lambda *_: None)
+            signal.signal(name, _wakes)
         for name in (signal.SIGINT, signal.SIGHUP):
             signal.signal(name, signal.SIG_IGN)
         process, first = None, -1
@@ -215,6 +223,10 @@ class Keeper:
             time.sleep(0.005)
 
 
+def _wakes(_number: int, _frame: object) -> None:
+    """The signal is seen on the wake-up pipe."""
+
+
 def _adopted() -> list[int]:
     """Our children: in an unconfined sandbox that is what is left of it."""
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
@@ -232,12 +244,12 @@ def _stage(sources: list[str]) -> None:
     if libc.unshare(_CLONE_NEWNS):
         raise OSError(ctypes.get_errno(), "cannot make a mount namespace")
     mount("none", "/", None, _MS_REC | _MS_PRIVATE)
-    opened = [(os.open(source, os.O_PATH), os.path.isdir(source)) for source in sources]
+    opened = [(os.open(source, os.O_PATH), Path(source).is_dir()) for source in sources]
     mount("tmpfs", _STAGE, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=0755")
     for number, (fd, is_folder) in enumerate(opened):
         target = f"{_STAGE}/{number}"
         if is_folder:
-            os.mkdir(target)
+            Path(target).mkdir()
         else:
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY))
         mount(f"/proc/self/fd/{fd}", target, None, _MS_BIND | _MS_REC)

@@ -25,6 +25,8 @@ import socket
 import stat
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
@@ -68,7 +70,7 @@ class Supervisor:
         os.set_blocking(awake, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _wakes)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
         self.selector.register(awake, selectors.EVENT_READ, lambda: os.read(awake, 4096))
         if self.config["entrypoint"]:
@@ -241,13 +243,11 @@ class Supervisor:
             _write_all(script, request["command"].encode())
             os.lseek(script, 0, os.SEEK_SET)
             os.dup2(script, 3)
+            os.set_inheritable(3, True)  # it may have been 3 already
             argv = [self.shell, "-c", _FROM_FD_3]
         _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
-        try:
-            with open("/proc/self/oom_score_adj", "w") as score:
-                score.write("0")
-        except OSError:
-            pass  # not lowered for us then
+        with suppress(OSError):  # it was not lowered for us then
+            Path("/proc/self/oom_score_adj").write_text("0")
         os.umask(0o022)
         try:
             os.chdir(request["cwd"])
@@ -262,6 +262,10 @@ class Supervisor:
         except OSError as error:
             os.write(2, f"cannot run {argv[0]!r}: {error.strerror}\n".encode())
             os._exit(127 if error.errno == errno.ENOENT else 126)
+
+
+def _wakes(_number: int, _frame: object) -> None:
+    """The signal is seen on the wake-up pipe."""
 
 
 def _content(fd: int) -> bytes:
@@ -289,33 +293,29 @@ def _write_all(fd: int, data: bytes) -> None:
 
 def _answer(asker: socket.socket, answer: dict[str, Any]) -> None:
     """Answer and hang up; somebody who is gone needs no answer."""
-    try:
+    with suppress(OSError):
         asker.send(json.dumps(answer).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-    except OSError:
-        pass
     asker.close()
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _living_children() -> dict[int, list[int]]:
     """Parent -> children that are no zombies, of all processes we see."""
     children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            # A process whose first thread has ended looks like a zombie, and lives on in its other threads.
-            if fields[0] not in (b"Z", b"X") or int(fields[17]) > 1:
-                children.setdefault(int(fields[1]), []).append(int(name))
+    with os.scandir("/proc") as entries:
+        names = [entry.name for entry in entries if entry.name.isdigit()]
+    for name in names:
+        try:
+            fields = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        # A process whose first thread has ended looks like a zombie, and lives on in its other threads.
+        if fields[0] not in (b"Z", b"X") or int(fields[17]) > 1:
+            children.setdefault(int(fields[1]), []).append(int(name))
     return children
 
 
@@ -344,12 +344,9 @@ def _open_for_reading(request: dict[str, Any]) -> "tuple[dict[str, Any], int | N
 
 
 def _open_for_writing(request: dict[str, Any]) -> "tuple[dict[str, Any], int | None]":
-    path = request["path"]
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
+    path = Path(request["path"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     os.fchmod(fd, request["mode"])
     return {}, fd
@@ -373,7 +370,8 @@ def main() -> None:
         else:
             config["pids_limit"] = min(config["pids_limit"], hard)
     os.umask(0o022)
-    os.makedirs(config["workdir"], exist_ok=True)
+    for folder in (config["workdir"], config["home"]):
+        Path(folder).mkdir(parents=True, exist_ok=True)
     supervisor = Supervisor(socket.socket(fileno=listening), config)
     os.write(ready, b"ready")
     os.close(ready)
