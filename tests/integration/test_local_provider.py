@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,17 @@ def processes_with(text: bytes) -> list[int]:
     return found
 
 
+@pytest.fixture
+def refusing_bwrap() -> Iterator[Path]:
+    """A bwrap of a machine that allows no namespaces, where every user can run it."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "bwrap")
+        program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
+        for path in (program, program.parent):
+            path.chmod(0o755)
+        yield program
+
+
 def left_in(folder: Path) -> list[Path]:
     return list(folder.glob("*"))
 
@@ -103,6 +115,7 @@ class TestWalls:
 
     async def test_the_supervisor_cannot_be_touched_from_inside(self, box: OwnedSandbox) -> None:
         assert (await box.exec("kill -9 1; kill -STOP 1; cat /proc/1/environ /proc/1/mem; ls /proc/1/fd")).stdout == ""
+        assert (await box.exec("kill -9 -1")).return_code == 137
         assert (await box.exec("echo here")).stdout == "here\n"
 
     async def test_killing_the_attendant_helps_nobody_escape(self, box: OwnedSandbox) -> None:
@@ -139,11 +152,16 @@ class TestWalls:
         data = tmp_path / "data"
         data.mkdir()
         (data / "set").write_text("rows")
-        spec = SandboxSpec(provider_options={"visible": [str(data)]})
-        async with await OwnedSandbox.start(provider, SandboxSpec(provider_options={"visible": ["/var/tmp"]}), OWNER) as other:
-            assert not (await other.exec("touch /var/tmp/x")).ok
-        with pytest.raises(SandboxSpecError, match="/tmp"):
-            await OwnedSandbox.start(provider, spec, OWNER)  # the sandbox has a /tmp of its own
+        spec = SandboxSpec(provider_options={"visible": [str(data), "/var/tmp"]})
+        async with await OwnedSandbox.start(provider, spec, OWNER) as box:
+            assert (await box.exec(f"cat {data}/set; ls {tmp_path}; ls -A {tmp_path.parent}")).stdout == f"rowsdata\n{tmp_path.name}\n"
+            assert not (await box.exec(f"touch {data}/x || touch /var/tmp/x")).ok
+        for spec in (
+            {"provider_options": {"visible": [str(tmp_path)]}},
+            {"workdir": "/opt/x/y", "provider_options": {"visible": ["/opt/x"]}},
+        ):
+            with pytest.raises(SandboxSpecError, match="the sandboxes themselves|private tree"):
+                await OwnedSandbox.start(provider, SandboxSpec.model_validate(spec), OWNER)
         for path in ("/", "/proc/1", "relative", "/usr/../root"):
             with pytest.raises(SandboxSpecError, match="visible"):
                 await OwnedSandbox.start(provider, SandboxSpec(provider_options={"visible": [path]}), OWNER)
@@ -192,13 +210,9 @@ class TestRefusals:
         assert "\n" not in str(failed.value)
         assert not (tmp_path / "s").exists()
 
-    async def test_without_namespaces_it_refuses(self, tmp_path: Path) -> None:
-        program = tmp_path / "bwrap"
-        program.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n")
-        program.chmod(0o755)
-        tmp_path.chmod(0o755)
-        made = provider_from_block("sandbox", {"local": {"root": str(tmp_path / "s"), "bwrap": str(program)}})
-        with pytest.raises(SandboxError, match="unconfined: true") as failed:
+    async def test_without_namespaces_it_refuses(self, refusing_bwrap: Path, tmp_path: Path) -> None:
+        made = provider_from_block("sandbox", {"local": {"root": str(tmp_path / "s"), "bwrap": str(refusing_bwrap)}})
+        with pytest.raises(SandboxError, match=r"No permissions to create new namespace.*unconfined: true") as failed:
             await OwnedSandbox.start(made, SandboxSpec(ready_timeout_s=10), OWNER)
         assert failed.value.kind == "provider_unavailable"
         assert left_in(tmp_path / "s") == []
@@ -218,8 +232,8 @@ class TestRefusals:
             await OwnedSandbox.start(provider, SandboxSpec.model_validate(spec), OWNER)
 
     async def test_a_root_that_others_can_enter(self, tmp_path: Path, need_bubblewrap: None) -> None:
-        (tmp_path / "open").mkdir(mode=0o755)
-        (tmp_path / "open").chmod(0o755)
+        os.makedirs(tmp_path / "open")  # noqa: PTH103
+        os.chmod(tmp_path / "open", 0o755)  # noqa: PTH101
         made = provider_from_block("sandbox", {"local": {"root": str(tmp_path / "open")}})
         with pytest.raises(SandboxError, match="can be entered by other users"):
             await OwnedSandbox.start(made, SandboxSpec(), OWNER)

@@ -13,7 +13,7 @@ from gym.config.schema import Section
 
 NAME = "local"
 
-_NEVER = ("/", "/proc", "/dev", "/sys", "/run", "/tmp", "/work", "/home")
+_NEVER = ("/", "/proc", "/dev", "/sys", "/run", "/tmp", "/work", "/home", "/etc")
 
 
 def _visible(path: str) -> str:

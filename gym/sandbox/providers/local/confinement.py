@@ -74,8 +74,14 @@ def plan(spec: SandboxSpec, options: LocalOptions, folder: Path, ttl_s: float) -
     else:
         workdir, home = spec.workdir or WORKDIR, HOME
         tops = _tops([workdir, home, "/tmp/x", f"{WORKDIR}/x", *spec.files], isolation.visible)
+        _check_visible(isolation.visible, folder)
         python, python_binds = _python()
-        binds = [*python_binds, *((path, path, "ro") for path in _seen(isolation)), *((str(tree / top), f"/{top}", "rw") for top in tops)]
+        binds = [
+            *python_binds,
+            *((path, path, "ro") for path in _system(isolation.network)),
+            *((str(tree / top), f"/{top}", "rw") for top in tops),
+            *((path, path, "ro") for path in isolation.visible),  # last, so that they can lie in the tree
+        ]
         config |= {
             "python": python,
             "tops": tops,
@@ -97,24 +103,31 @@ def plan(spec: SandboxSpec, options: LocalOptions, folder: Path, ttl_s: float) -
 
 def _tops(paths: list[str], visible: list[str]) -> list[str]:
     """The folders right below the root in which `paths` lie: each is a private, writable part of the tree."""
-    taken = {PurePosixPath(path).parts[1] for path in (*_SYSTEM, "/etc/x", "/proc", "/run", "/sys", *visible)}
+    taken = {PurePosixPath(path).parts[1] for path in (*_SYSTEM, "/etc", "/proc", "/run", "/sys")}
     tops: dict[str, None] = {}
     for path in paths:
         parts = PurePosixPath(path).parts
-        if ".." in parts or len(parts) < 2 or parts[1] in taken:
+        if ".." in parts or len(parts) < 2 or parts[1] in taken or any(PurePosixPath(path).is_relative_to(seen) for seen in visible):
             raise SandboxSpecError(f"{path!r} cannot be in the private tree of a local sandbox: choose a folder such as {WORKDIR!r}")
         if parts[1] != "dev":
             tops[parts[1]] = None
     return list(tops)
 
 
-def _seen(isolation: LocalIsolation) -> list[str]:
-    names = [*_ETC, *(_ETC_NETWORK if isolation.network == "host" else ())]
+def _system(network: str) -> list[str]:
+    names = [*_ETC, *(_ETC_NETWORK if network == "host" else ())]
     wanted = [*(path for path in _SYSTEM if not Path(path).is_symlink()), *(f"/etc/{name}" for name in names)]
-    for path in isolation.visible:
+    return [path for path in wanted if Path(path).exists()]
+
+
+def _check_visible(visible: list[str], folder: Path) -> None:
+    root = Path(os.path.realpath(folder.parent))
+    for path in visible:
         if not Path(path).exists():
             raise SandboxSpecError(f"visible: there is no {path!r} on this host")
-    return [*(path for path in wanted if Path(path).exists()), *isolation.visible]
+        real = Path(os.path.realpath(path))
+        if root.is_relative_to(real) or real.is_relative_to(root):
+            raise SandboxSpecError(f"visible: {path!r} would show the folder of the sandboxes themselves, {str(root)!r}")
 
 
 def _bwrap(program: str, isolation: LocalIsolation) -> list[str]:

@@ -56,15 +56,15 @@ def remove(folder: Path) -> None:
             _remove_group(Path(group))
     # `rm` takes trees of any depth. The labels go last, so that a removal that failed can be found and tried again.
     for what in (folder / "tree", folder):
-        for _ in range(_REMOVALS):
+        for attempt in range(_REMOVALS):
             done = _run("rm", "-rf", "--", str(what))
             if done.returncode == 0:
                 break
+            if attempt == _REMOVALS - 1:
+                raise OSError(done.stderr.decode(errors="replace").strip().partition("\n")[0][:300])
             # Folders that may not be entered, or a process that writes in its last moment after its keeper was killed.
             _run("chmod", "-R", "u+rwX", "--", str(what))
             time.sleep(0.05)
-        else:
-            raise OSError(done.stderr.decode(errors="replace").strip().splitlines()[0][:300])
 
 
 def _run(*argv: str) -> "subprocess.CompletedProcess[bytes]":
@@ -138,7 +138,10 @@ class Keeper:
             data = [(_memfd(text.encode()), path) for path, text in self.config["data"].items()]
             data.append((_memfd(Path(self.config["supervisor_file"]).read_bytes()), _SUPERVISOR))
             fds += [fd for fd, _ in data]
-            argv = [*self.config["bwrap"], "--info-fd", str(told)]
+            program, *options = self.config["bwrap"]
+            if self.config["uid"]:
+                program = f"{_STAGE}/{len(self.config['binds'])}"
+            argv = [program, *options, "--info-fd", str(told)]
             for number, (source, target, mode) in enumerate(self.config["binds"]):
                 argv += ["--bind" if mode == "rw" else "--ro-bind", f"{_STAGE}/{number}" if self.config["uid"] else source, target]
             for fd, path in data:
@@ -184,7 +187,7 @@ class Keeper:
         if uid := self.config["uid"]:
             with contextlib.suppress(OSError):  # some roots may not
                 Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
-            _stage([source for source, _, _ in self.config["binds"]])
+            _stage([*(source for source, _, _ in self.config["binds"]), self.config["bwrap"][0]])
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
