@@ -160,7 +160,7 @@ class TestWalls:
             {"provider_options": {"visible": [str(tmp_path)]}},
             {"workdir": "/opt/x/y", "provider_options": {"visible": ["/opt/x"]}},
         ):
-            with pytest.raises(SandboxSpecError, match="the sandboxes themselves|private tree"):
+            with pytest.raises(SandboxSpecError, match=r"the sandboxes themselves|private tree"):
                 await OwnedSandbox.start(provider, SandboxSpec.model_validate(spec), OWNER)
         for path in ("/", "/proc/1", "relative", "/usr/../root"):
             with pytest.raises(SandboxSpecError, match="visible"):
