@@ -114,6 +114,8 @@ class EnvironmentServerConfig(ServerConfig):
 
     max_concurrent_episodes: Annotated[int, Field(gt=0)] | None = None
     queue_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    max_queued_episodes: Annotated[int, Field(ge=0)] | None = None
+    """How many may wait for a place; one more is turned away with 503 and Retry-After, which costs its caller no attempt."""
     default_episode_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
     cleanup_timeout_seconds: float = Field(default=180, gt=0)
     """The bound of each cleanup callback; at most three run, one after the other."""

@@ -62,6 +62,7 @@ class Upstream:
 
     async def post(self, path: str, body: bytes) -> bytes:
         """The whole body of a good answer. Raises ContractError with the endpoint's status, or 502/504 if there was none."""
+
         async def whole() -> bytes:
             async with self._slots, self._answer(path, body) as response:
                 return await response.read()

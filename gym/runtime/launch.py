@@ -50,7 +50,7 @@ async def launch(plan: Plan, isolation: Isolation, *, say: Say = lambda line: No
 @contextlib.asynccontextmanager
 async def serving(running: Running) -> AsyncGenerator[None]:
     """Bring a prepared run up, and take it down at the end; its folder goes with it, but for the logs of a crash."""
-    clean = False
+    failed = True
     try:
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(close_all, running.listeners)
@@ -58,10 +58,15 @@ async def serving(running: Running) -> AsyncGenerator[None]:
             stack.push_async_callback(_sweep_sandboxes, running)
             await _start(running, stack)
             yield
-        clean = not any(process.crashed for process in running.processes.values())
+        failed = False
+    except asyncio.CancelledError:
+        failed = False
+        raise
     finally:
-        running.folder.remove(keep_logs=not clean)
-        if not clean and running.processes:
+        keep = failed or any(process.crashed for process in running.processes.values())
+        running.folder.remove(keep_logs=keep)
+        running.ended = True
+        if keep and running.processes:
             running.say(f"logs are kept in {running.folder.logs}")
 
 

@@ -49,6 +49,8 @@ class Running:
     transport: InProcessTransport = field(default_factory=InProcessTransport)
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to cut a drain short."""
+    ended: bool = False
+    """Stopped in good order, with nothing left but what is to be kept."""
 
     @property
     def run_id(self) -> str:
@@ -98,6 +100,8 @@ class Running:
 
     def abandon(self) -> None:
         """Leave nothing behind, whatever had been reached; does nothing after an orderly stop."""
+        if self.ended:
+            return
         self.kill()
         close_all(self.listeners)
         self.folder.remove(keep_logs=False)

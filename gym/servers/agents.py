@@ -63,6 +63,7 @@ class AgentServer(Server, Generic[State]):
             ttl_seconds=config.session_ttl_seconds,
             receipt_seconds=config.session_receipt_seconds,
             finish=self._finish,
+            keep_results=False,  # whoever closed the session has the response, or gave up on it
         )
         self._cookies = CookieSigner(context.credentials.secret, context.instance)
 

@@ -32,6 +32,9 @@ log = logging.getLogger("gym.servers.environment")
 
 TaskInput = TypeVar("TaskInput", bound=BaseModel)
 
+_FULL_RETRY_SECONDS = 1.0
+"""When to knock again at a full server."""
+
 _SETTLE_SECONDS = 60.0
 """How often sessions that could not be closed are tried again."""
 
@@ -246,10 +249,17 @@ class EnvironmentServer(Server, Generic[TaskInput]):
 
     @contextlib.asynccontextmanager
     async def _admitted(self) -> AsyncGenerator[None]:
-        """A place among the running episodes. Raises EpisodeFailed (stage admission) if none comes free in time."""
+        """A place among the running episodes.
+
+        Raises EpisodeFailed (stage admission) if none comes free in time, ContractError (503) if too many wait already.
+        """
         if self._slots is None:
             yield
             return
+        most_queued = self.config.max_queued_episodes
+        if most_queued is not None and self._slots.locked() and self._queued >= most_queued:
+            reason = f"{self.context.instance} is full: {self._queued} episode(s) wait already (max_queued_episodes: {most_queued})"
+            raise ContractError(503, reason, kind="environment_server_failed", terminal=False, retry_after=_FULL_RETRY_SECONDS)
         self._queued += 1
         try:
             async with asyncio.timeout(self.config.queue_timeout_seconds):

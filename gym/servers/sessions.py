@@ -11,7 +11,7 @@ It owns the life of a session: opening -> open -> closing -> receipt. Its invari
   changes nothing; whoever comes back joins the same task. A close cancels them and waits for them
   before anything is released.
 - A result made under a session (a verdict, an activation's response) is kept by the digest of its
-  request, and survives the close in the receipt.
+  request. Where the server wants it so, it survives the close in the receipt.
 - Sessions expire by an active sweeper; nobody has to call for that to happen.
 
 Left out: what a session is for. Servers put that into `Session.state`.
@@ -19,7 +19,9 @@ Left out: what a session is for. Servers put that into `Session.state`.
 
 import asyncio
 import logging
+import pickle
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -37,6 +39,8 @@ Release = Callable[[], Awaitable[None]]
 
 _SWEEP_SECONDS = 5.0
 """How long one sweep waits for what it closes; a release that takes longer goes on by itself and holds nobody up."""
+
+_COMPRESS_BYTES = 1024
 
 SHUTDOWN_SECONDS = 120.0
 """How long `close_all` waits for releases; below the time after which a server process that should end is killed."""
@@ -91,12 +95,12 @@ class Session(Generic[State]):
 
 @dataclass(slots=True)
 class Receipt:
-    """What is left of a closed session: its answers, until `expires` (monotonic seconds)."""
+    """What is left of a closed session: its answers, packed, until `expires` (monotonic seconds)."""
 
     episode_id: EpisodeId | None
     expires: float
-    reply: Any
-    results: dict[bytes, Any] | None
+    reply: bytes = pickle.dumps(None)
+    results: dict[bytes, bytes] | None = None
     expired_session: bool = False
 
 
@@ -122,6 +126,7 @@ class SessionRegistry(Generic[State]):
 
     `finish` runs first when a session ends, however it ends; what it returns is the answer to the
     close. It runs for sessions that were opened, and for half-opened ones whose `state` was set.
+    `keep_results` lets results of work outlive their session.
     """
 
     def __init__(
@@ -131,10 +136,12 @@ class SessionRegistry(Generic[State]):
         ttl_seconds: float,
         receipt_seconds: float,
         finish: Callable[[Session[State]], Awaitable[Any]] | None = None,
+        keep_results: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._what = what
         self._finish = finish
+        self._keep_results = keep_results
         self._closed = False
         self._ttl = ttl_seconds
         self._receipt_seconds = receipt_seconds
@@ -199,13 +206,13 @@ class SessionRegistry(Generic[State]):
         raise ContractError(410, f"{self._what} {session_id} is not known here", kind="session_lost")
 
     async def once(self, session_id: str, key: bytes, run: Callable[[Session[State]], Awaitable[Result]]) -> Result:
-        """Run `run` under the session, once for each `key`: a repeat joins it or gets its result, also after close.
+        """Run `run` under the session, once for each `key`: a repeat joins it or gets its result, with `keep_results` also after close.
 
         A run that raised is forgotten and may be repeated. Raises ContractError as `get` does.
         """
         receipt = self._receipts.get(session_id)
         if receipt is not None and receipt.results is not None and key in receipt.results:
-            return receipt.results[key]
+            return _unpacked(receipt.results[key])
         entry = self._entries.get(session_id)
         task = entry.work.get(key) if entry is not None else None
         if task is None:
@@ -258,10 +265,10 @@ class SessionRegistry(Generic[State]):
         receipt = self._receipts.get(session_id)
         if receipt is not None:
             self._check_episode(session_id, receipt.episode_id, episode_id)
-            return receipt.reply
+            return _unpacked(receipt.reply)
         entry = self._entries.get(session_id)
         if entry is None:
-            self._receipts[session_id] = Receipt(episode_id, self._clock() + self._receipt_seconds, None, None)
+            self._receipts[session_id] = Receipt(episode_id, self._clock() + self._receipt_seconds)
             return None
         self._check_episode(session_id, entry.session.episode_id, episode_id)
         return await self._join(self._closing(entry))
@@ -284,10 +291,10 @@ class SessionRegistry(Generic[State]):
             entry.expires = min(entry.expires, self._clock())
             raise
         ended = [(key, task) for key, task in entry.work.items() if task.done() and not task.cancelled()]
-        results = {key: task.result() for key, task in ended if task.exception() is None}
+        results = {key: _packed(task.result()) for key, task in ended if self._keep_results and task.exception() is None}
         expires = self._clock() + self._receipt_seconds
         self._entries.pop(session.id, None)
-        self._receipts[session.id] = Receipt(session.episode_id, expires, entry.close_reply, results or None, entry.expired)
+        self._receipts[session.id] = Receipt(session.episode_id, expires, _packed(entry.close_reply), results or None, entry.expired)
         return entry.close_reply
 
     async def _give_back(self, entry: _Entry[State]) -> None:
@@ -373,6 +380,16 @@ class SessionRegistry(Generic[State]):
             log.error("at shutdown: %d %s(s) could not be released within %g s", len(hung), self._what, SHUTDOWN_SECONDS)
             for task in hung:
                 task.cancel()
+
+
+def _packed(value: Any) -> bytes:
+    """A value as few bytes: receipts are many and long-lived, and hardly ever read."""
+    data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    return zlib.compress(data, 1) if len(data) > _COMPRESS_BYTES else data
+
+
+def _unpacked(data: bytes) -> Any:
+    return pickle.loads(data if data.startswith(b"\x80") else zlib.decompress(data))  # every pickle of ours starts so, no zlib stream does
 
 
 def _seen(task: "asyncio.Task[Any]") -> None:

@@ -38,9 +38,10 @@ class Tool:
 def tools_of(server: object) -> list[Tool]:
     """The tools of `server`. Raises TypeError for a tool whose signature cannot serve as one."""
     found: list[Tool] = []
-    for name, method in inspect.getmembers(server, inspect.ismethod):
-        if not getattr(method, _MARK, False):
+    for name, function in inspect.getmembers(type(server), inspect.isfunction):
+        if not getattr(function, _MARK, False):
             continue
+        method = getattr(server, name)
         parameters = list(inspect.signature(method).parameters)
         hints = get_type_hints(method)
         if not parameters or len(parameters) > 2:

@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -70,6 +71,7 @@ def test_ctrl_c_at_any_moment_of_a_start(runs: GymRuns, delay: float, group: boo
     if delay > 0.05:  # before that, Python itself is starting
         no_traceback(started)
     runs.check_nothing_left()
+    assert not list(runs.state.glob("runs/*"))
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -170,6 +172,8 @@ def test_a_server_that_is_killed_is_named_and_started_again(runs: GymRuns, victi
         started.signal()
     assert started.ended() == 130
     no_traceback(started)
+    kept = started.errors.partition("logs are kept in ")[2].split("\n")[0]
+    assert (Path(kept) / f"{victim}.log").is_file(), "the logs that it names are gone"
     runs.check_nothing_left(*urls(ready))
 
 
@@ -228,6 +232,9 @@ def test_a_server_that_cannot_start_is_named(runs: GymRuns, code: str, told: str
     assert told in started.errors
     if "KeyError" not in code:
         no_traceback(started)
+    if isolation == "process":
+        log = started.errors.partition("log: ")[2].split("\n")[0]
+        assert Path(log).is_file(), "the log that the error names is gone"
     runs.check_nothing_left()
 
 

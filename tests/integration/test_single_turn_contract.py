@@ -61,9 +61,10 @@ async def bench(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     runs = GymRuns(folder)
     block = CONFIG[CONFIG.index("env:\n") :]
     limited = block.replace("env:\n", "env_limited:\n") + "      max_concurrent_episodes: 1\n      queue_timeout_seconds: 0.3\n"
-    limited += "      default_episode_timeout_seconds: 1\n"
+    limited += "      default_episode_timeout_seconds: 1.5\n"
     patient = block.replace("env:\n", "env_patient:\n") + "      max_concurrent_episodes: 1\n      queue_timeout_seconds: 10\n"
-    runs.config.write_text((CONFIG + limited + patient).format(events=runs.events_file))
+    full = patient.replace("env_patient:", "env_full:") + "      max_queued_episodes: 1\n"
+    runs.config.write_text((CONFIG + limited + patient + full).format(events=runs.events_file))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GYM_STATE_DIR", str(runs.state))
         patch.setenv("GYM_EXTRA_ROOTS", str(ROOTS))
@@ -139,7 +140,7 @@ async def test_a_verdict_survives_a_failing_close_which_is_tried_once_more(bench
 
 
 async def test_a_verdict_survives_a_close_that_hangs_beyond_the_episodes_time(bench: Bench) -> None:
-    body = run_body(bench.name(), release_seconds=1.5, reward=0.5)
+    body = run_body(bench.name(), release_seconds=1.8, reward=0.5)
     reply = await bench.post(body, "env_limited")
     assert reply["result"]["reward"] == 0.5
 
@@ -207,6 +208,14 @@ async def test_who_waits_too_long_is_told_so_and_who_need_not_gets_in(bench: Ben
     assert failed[0]["terminal"] is False
     replies = await asyncio.gather(*(bench.post(run_body(bench.name(), metadata={"seconds": "0.1"}), "env_patient") for _ in range(4)))
     assert all("result" in reply for reply in replies)
+
+
+async def test_a_full_queue_turns_away_at_once(bench: Bench) -> None:
+    bodies = [run_body(bench.name(), metadata={"seconds": "0.5"}) for _ in range(3)]
+    replies = await asyncio.gather(*(bench.post(body, "env_full") for body in bodies), return_exceptions=True)
+    away = [reply for reply in replies if isinstance(reply, CallError)]
+    assert [(error.status, error.retry_after, error.terminal) for error in away] == [(503, 1.0, False)]
+    assert sum(isinstance(reply, dict) and "result" in reply for reply in replies) == 2
 
 
 @pytest.mark.parametrize("where", ["seed", "agent", "verify"])
