@@ -20,7 +20,7 @@ import pytest
 
 from gym.sandbox.handles import BorrowedSandbox, OwnedSandbox
 from gym.sandbox.ownership import Ownership, new_sandbox_id
-from gym.sandbox.provider import Provider
+from gym.sandbox.provider import Provider, SandboxHandle
 from gym.sandbox.registry import provider_from_block
 from gym.sandbox.spec import SandboxError, SandboxFileError, SandboxGoneError, SandboxSpec, SandboxSpecError, SandboxStatus
 
@@ -449,6 +449,9 @@ class TestOwnership:
         await place.provider.close(handle)
         await box.stop()
         await box.stop()
+        other = await place.start()
+        await place.provider.close(SandboxHandle(other.sandbox_id, "/"))  # whoever releases what is left knows no more than the id
+        assert not await other.alive()
         with pytest.raises(SandboxGoneError, match="stopped by its owner"):
             await box.exec("true")
 

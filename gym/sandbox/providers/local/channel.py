@@ -44,6 +44,7 @@ class _Sink(asyncio.Protocol):
         self.output.feed(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        del exc  # whatever ended the pipe, what was read is kept
         if not self.ended.done():
             self.ended.set_result(None)
 

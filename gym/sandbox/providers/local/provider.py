@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -81,6 +82,11 @@ class LocalProvider:
         )
         if options.unconfined:
             log.warning("sandbox provider %s is unconfined: commands run as this user, and can read and change whatever it can", NAME)
+
+    @property
+    def place(self) -> str:
+        """The folder of the sandboxes and its machine: two providers with the same place see the same sandboxes."""
+        return f"local {self._root} on {socket.gethostname()}"
 
     async def create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> LocalHandle:
         """Make a sandbox that is ready for commands. If this raises or is cancelled, nothing is left of it."""
@@ -199,11 +205,11 @@ class LocalProvider:
 
     async def status(self, handle: SandboxHandle) -> SandboxStatus:
         """Whether the sandbox's keeper lives."""
-        return await asyncio.to_thread(folders.status, _local(handle).folder)
+        return await asyncio.to_thread(folders.status, self._folder(handle))
 
     async def close(self, handle: SandboxHandle) -> None:
-        """End the sandbox and remove its tree; one that is gone already is well."""
-        await asyncio.to_thread(self._end, _local(handle).folder)
+        """End the sandbox and remove its tree; one that is gone already is well. A handle that only names it will do."""
+        await asyncio.to_thread(self._end, self._folder(handle))
 
     def serialize(self, handle: SandboxHandle) -> dict[str, Any]:
         """The descriptor that `connect` takes, in any process of the same user on this host."""
@@ -242,6 +248,13 @@ class LocalProvider:
         for sandbox_id, keeper in list(self._keepers.items()):
             if keeper.poll() is not None:
                 del self._keepers[sandbox_id]
+
+    def _folder(self, handle: SandboxHandle) -> Path:
+        if isinstance(handle, LocalHandle):
+            return handle.folder
+        if not folders.is_sandbox_id(handle.sandbox_id):
+            raise SandboxSpecError(f"{handle.sandbox_id!r} is no sandbox id")
+        return self._root / handle.sandbox_id
 
     def _end(self, folder: Path) -> None:
         folders.end(folder)
