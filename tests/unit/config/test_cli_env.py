@@ -92,7 +92,7 @@ def test_a_config_without_servers_is_doubted(gym, project):
     [
         ("docker: {create: {pul: never}}", "sandbox.docker.create.pul", "did you mean 'pull'?"),
         ("docker: {exec: {concurrency: 0}}", "sandbox.docker.exec.concurrency", "greater than or equal to 1"),
-        ("local: {}", "sandbox.local", "unknown sandbox provider"),
+        ("local: {create: {network: bridge}}", "sandbox.local.create.network", "'none' or 'host'"),
     ],
 )
 def test_options_of_sandbox_providers_are_checked(gym, project, block, where, says):

@@ -51,7 +51,7 @@ def test_what_a_provider_lacks_is_refused_all_at_once() -> None:
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        ({}, "sandbox: a sandbox provider block names exactly one provider of docker (found: none)"),
+        ({}, "sandbox: a sandbox provider block names exactly one provider of docker, local (found: none)"),
         ({"docker": {}, "local": {}}, "(found: docker, local)"),
         ({"dokcer": {}}, "sandbox.dokcer: unknown sandbox provider; did you mean 'docker'?"),
         ({"docker": {"create": {"netwrok": "none"}}}, "sandbox.docker.create.netwrok: unknown key; did you mean 'network'?"),
@@ -96,7 +96,7 @@ def test_limits_are_clamped_and_floors_are_not() -> None:
     host = Host(cpu=2, memory_mib=4096)
     limits, clamped = clamp(SandboxSpec(resources={"cpu": 8, "memory_mib": 1024}), host)
     assert (limits.cpu, limits.memory_mib, clamped) == (2, 1024, {"cpu": 8})
-    with pytest.raises(SandboxSpecError, match="needs memory_mib 8192, and the engine's host has 4096"):
+    with pytest.raises(SandboxSpecError, match="needs memory_mib 8192, and the host has 4096"):
         clamp(SandboxSpec(resource_requests={"memory_mib": 8192}), host)
 
 
