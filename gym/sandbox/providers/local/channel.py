@@ -19,6 +19,7 @@ from gym.sandbox.spec import SANDBOX_FAILED_CODE, TIMEOUT_CODE, ExecResult, Sand
 
 _KILL_BOUND_S = 20.0
 _DRAIN_S = 0.3
+_DRAINS = 10
 _CONNECT_BOUND_S = 10.0
 _PACKET = 64 * 1024
 
@@ -38,9 +39,11 @@ class Command:
 class _Sink(asyncio.Protocol):
     def __init__(self, limit: int) -> None:
         self.output = BoundedOutput(limit)
+        self.received = 0
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def data_received(self, data: bytes) -> None:
+        self.received += len(data)
         self.output.feed(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -71,7 +74,7 @@ async def run(command: Command) -> ExecResult:
         # From here to the next await nothing can be cancelled: what is sent is attended to.
         answer = await _attend(asking, theirs, command.timeout_s)
         if answer.get("code") is not None or answer.get("killed"):
-            await asyncio.wait([sink.ended for sink in sinks], timeout=_DRAIN_S)
+            await _drain(sinks)
     finally:
         for fd in theirs:
             with suppress(OSError):
@@ -88,6 +91,15 @@ async def run(command: Command) -> ExecResult:
         why = f"sandbox {command.folder.name} ended while a command ran in it"
         return ExecResult(out, f"{err}\n{why}" if err else why, SANDBOX_FAILED_CODE, "sandbox", truncated)
     return ExecResult(out, err + str(answer.get("said", "")), int(answer["code"]), None, truncated)
+
+
+async def _drain(sinks: list[_Sink]) -> None:
+    """Take what the command printed last. A child that it left behind may hold its output open, and is not waited for."""
+    for _ in range(_DRAINS):
+        before = sum(sink.received for sink in sinks)
+        _, open_still = await asyncio.wait([sink.ended for sink in sinks], timeout=_DRAIN_S)
+        if not open_still or sum(sink.received for sink in sinks) == before:
+            return
 
 
 async def _attend(asking: socket.socket, theirs: list[int], timeout_s: float) -> dict[str, Any]:
