@@ -58,6 +58,19 @@ def docker_engine(tmp_path_factory: pytest.TempPathFactory) -> None:
                 unavailable(f"an image for tests could not be built: {built.stderr.strip()[-500:]}")
 
 
+@pytest.fixture(scope="session")
+def need_bubblewrap() -> None:
+    """Bubblewrap, on a machine that lets it make namespaces."""
+    try:
+        argv = ["bwrap", "--unshare-user", "--unshare-pid", "--ro-bind", "/", "/", "true"]
+        tried = subprocess.run(argv, text=True, capture_output=True, check=False, timeout=20)
+    except FileNotFoundError:
+        unavailable("there is no bwrap command (scripts/bubblewrap.sh installs it)")
+    else:
+        if tried.returncode:
+            unavailable(f"bubblewrap cannot make namespaces here: {tried.stderr.strip()[-200:]}")
+
+
 @pytest.fixture
 def docker_run_id(docker_engine: None) -> Iterator[str]:
     """A fresh run id; after the test no container that carries it may be left."""

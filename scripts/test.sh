@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh [PYTEST ARGUMENT...]
 #
-# Tests that need a Docker engine are skipped with a reason where none answers; with GYM_TEST_STRICT=1 they fail.
+# Tests that need a Docker engine or bubblewrap are skipped with a reason where there is none; with GYM_TEST_STRICT=1 they fail.
 #
 #   GYM_TEST_WORKERS   how many test processes run at once (default 2)
 set -euo pipefail

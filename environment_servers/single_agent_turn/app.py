@@ -111,6 +111,8 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
                 answer = await agent.post(routes.RESPONSES, params, timeout=None, prefix=prefix, cookies=reply.cookies)
             response = _object(answer, agent.name)
             _check_response(agent.name, response)
+            episode.partial["partial_response"] = response
+            _check_ended_well(agent.name, response)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -187,6 +189,16 @@ def _check_response(name: str, response: dict[str, Any]) -> None:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise _broken(f"{name} answered with an invalid response: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
+
+
+def _check_ended_well(name: str, response: dict[str, Any]) -> None:
+    """An agent that says of itself that it failed has left nothing that measures the policy."""
+    if response.get("status") in ("failed", "cancelled"):
+        error = response.get("error") or {}
+        said = error.get("message") or error.get("code") or "no reason given"
+        raise ContractError(
+            502, f"{name} answered with a response that {response['status']}: {said}", kind="agent_run_error", terminal=False
+        )
 
 
 def _check_verdict(name: str, result: dict[str, Any]) -> None:

@@ -57,7 +57,7 @@ def validate(
 
     examined = examine(config, model_type, overrides)
     problems = [*examined.problems, *check_not_empty(examined.plan)]
-    failed = examined.plan is None or (strict and bool(problems))
+    failed = examined.plan is None or not examined.plan.instances or (strict and bool(problems))
     if output is Format.TEXT:
         report(problems)
         typer.echo(_tally(problems) if failed else "Config is valid", err=failed)

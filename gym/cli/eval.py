@@ -331,6 +331,15 @@ def _account(summary: "Summary") -> str:
 
 
 def _record(value: dict[str, Any]) -> None:
+    """Print a record on stdout. If nobody reads it any more, the run goes on: its account is in the files."""
+    import os
+    import sys
+
     import orjson
 
-    typer.echo(orjson.dumps(value).decode())
+    try:
+        sys.stdout.write(orjson.dumps(value).decode() + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        typer.echo(f"the {value['event']} record could not be printed on stdout: {error.strerror or error}; the run goes on", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,8 +7,9 @@ heavy. Unknown keys are errors.
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 Kind = Literal["resources_servers", "responses_api_agents", "responses_api_models", "environment_servers"]
 
@@ -65,6 +66,18 @@ class Dataset(Section):
         return self
 
 
+def check_address(value: str) -> str:
+    """Return `value` if it is an HTTP address. A wrong one would otherwise be found out by every episode, after all its retries."""
+    try:
+        parts = urlsplit(value)
+        usable = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError(f"{value!r} is not an address that can be called: write http://host:port or https://host")
+    return value
+
+
 class ServerConfig(Section):
     """What every instance may set. Times are in seconds."""
 
@@ -76,6 +89,11 @@ class ServerConfig(Section):
     headers: dict[str, str] = Field(default_factory=dict)
     """Sent with every call to an instance that runs elsewhere."""
     description: str | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _url_can_be_called(cls, url: str | None) -> str | None:
+        return None if url is None else check_address(url)
 
 
 class ResourcesServerConfig(ServerConfig):

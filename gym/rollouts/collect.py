@@ -266,7 +266,11 @@ class _Run:
             try:
                 step()
             except (OSError, StoreError) as error:
-                reason = str(error) if isinstance(error, StoreError) else f"{error.filename}: {error.strerror or error}"
+                reason = (
+                    str(error)
+                    if isinstance(error, StoreError)
+                    else f"{error.filename or self._files.output.parent}: {error.strerror or error}"
+                )
                 _log.error("the account of the run is incomplete: %s", reason)
                 self._problem = self._problem or reason
         return Summary(self._identity.run_id, self._files, coverage, metrics, interrupted, self._problem)

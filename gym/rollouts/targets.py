@@ -101,9 +101,7 @@ class Targets:
     def taskset_of(self, environment: str, dataset_taskset: str | None) -> str:
         """The taskset of flat rows that go to `environment`."""
         if dataset_taskset is not None:
-            route = self.routes.get(dataset_taskset)
-            if route is None or route.environment == environment:
-                return dataset_taskset
+            return dataset_taskset  # a task's name is its data's, whoever runs it
         leading = [taskset for taskset, route in self.routes.items() if route.environment == environment]
         if len(leading) == 1:
             return leading[0]

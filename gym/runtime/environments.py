@@ -53,7 +53,7 @@ def _ensure(name: str, requirements: Path, root: Path, say: Callable[[str], None
     root.mkdir(parents=True, exist_ok=True)
     with _locked(root / f"{key}.lock"):
         if not stamp.exists():
-            say(f"building the Python environment of {name} ({len(lines)} requirements, once)")
+            say(f"building the Python environment of {name} ({len(lines)} requirements; once, and it may take some minutes)")
             shutil.rmtree(folder, ignore_errors=True)
             _uv("venv", "--quiet", "--python", sys.executable, str(folder), what=name)
             _uv("pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), *lines, what=name)

@@ -87,7 +87,7 @@ def make_server(spec: InstanceSpec, transport: Transport) -> Server:
 def _import(name: str, spec: InstanceSpec) -> Any:
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a server author's code
         frames = traceback.extract_tb(error.__traceback__)
         where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames and not isinstance(error, SyntaxError) else ""
         raise LoadError(f"{spec.instance}: cannot import {name}: {type(error).__name__}: {error}{where}") from error

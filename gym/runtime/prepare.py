@@ -29,6 +29,9 @@ from gym.servers.base import Server
 from gym.servers.context import PeerInfo
 from gym.transports import InProcessTransport
 
+POLICY = {"policy_base_url", "policy_api_key", "policy_model_name"}
+"""What only model servers are told: nobody else needs the key."""
+
 Isolation = Literal["process", "colocated"]
 Say = Callable[[str], None]
 
@@ -78,11 +81,7 @@ class Running:
             secret=self.credentials.secret,
             peers=dict(self.peers),
             sandbox_providers={name: dict(block) for name, block in self.plan.sandbox_providers.items()},
-            policy={
-                "policy_base_url": settings.policy_base_url,
-                "policy_api_key": settings.policy_api_key,
-                "policy_model_name": settings.policy_model_name,
-            },
+            policy={} if instance.kind != "responses_api_models" else settings.model_dump(include=POLICY),
         )
 
     def fork_servers(self) -> None:

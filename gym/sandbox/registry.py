@@ -13,9 +13,9 @@ from pydantic import ValidationError
 
 from gym.config.schema import Section
 from gym.sandbox.provider import Provider
-from gym.sandbox.providers import docker_options
+from gym.sandbox.providers import docker_options, local_options
 
-OPTIONS: dict[str, type[Section]] = {docker_options.NAME: docker_options.DockerOptions}
+OPTIONS: dict[str, type[Section]] = {docker_options.NAME: docker_options.DockerOptions, local_options.NAME: local_options.LocalOptions}
 """Provider type -> its option model."""
 
 _METADATA = "default_metadata"
@@ -66,6 +66,10 @@ def read_block(name: str, block: Mapping[str, Any]) -> ProviderBlock:
 def provider_from_block(name: str, block: Mapping[str, Any]) -> Provider:
     """The provider that the block called `name` describes. Nothing is contacted yet."""
     checked = read_block(name, block)
+    if isinstance(checked.options, local_options.LocalOptions):
+        from gym.sandbox.providers.local.provider import LocalProvider
+
+        return LocalProvider(checked.options, checked.default_metadata)
     from gym.sandbox.providers.docker.provider import DockerProvider  # here, so that `read_block` stays light
 
     return DockerProvider(cast("docker_options.DockerOptions", checked.options), checked.default_metadata)

@@ -9,6 +9,7 @@ from gym.protocol.verdicts import Masked, Scored, Verdict
 from gym.servers.agents import AgentServer, AgentSession
 from gym.servers.context import ServerContext
 from gym.servers.environment import EnvironmentServer, Episode
+from gym.servers.http import parse
 from gym.servers.models import ModelServer
 from gym.servers.resources import ResourcesServer, ResourcesSession
 from gym.servers.tools import tool
@@ -25,5 +26,6 @@ __all__ = [
     "Scored",
     "ServerContext",
     "Verdict",
+    "parse",
     "tool",
 ]

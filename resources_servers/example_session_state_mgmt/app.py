@@ -4,9 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from gym.protocol.errors import ContractError
 from gym.protocol.resources import BaseVerifyRequest
-from gym.servers import Masked, ResourcesServer, ResourcesSession, Scored, Verdict, tool
+from gym.servers import Masked, ResourcesServer, ResourcesSession, Scored, Verdict, parse, tool
 from resources_servers.example_session_state_mgmt.task_data import TaskData
 
 
@@ -19,8 +18,9 @@ class Increment(BaseModel):
 class Counter:
     """One session's counter."""
 
-    def __init__(self, value: int) -> None:
+    def __init__(self, value: int, expected: int) -> None:
         self.value = value
+        self.expected = expected
 
 
 class CounterServer(ResourcesServer[Counter]):
@@ -28,10 +28,8 @@ class CounterServer(ResourcesServer[Counter]):
 
     async def seed(self, session: ResourcesSession[Counter], task_data: dict[str, Any]) -> None:
         """Set the counter to the row's initial count."""
-        initial = task_data.get("initial_count", 0)
-        if isinstance(initial, bool) or not isinstance(initial, int):
-            raise ContractError(422, f"initial_count must be a whole number, got {initial!r}")
-        session.state = Counter(initial)
+        task = parse(TaskData, task_data, "the row")
+        session.state = Counter(task.initial_count, task.expected_count)
 
     @tool
     async def increment_counter(self, session: ResourcesSession[Counter], arguments: Increment) -> dict[str, Any]:
@@ -48,5 +46,5 @@ class CounterServer(ResourcesServer[Counter]):
         """Compare the counter with the row's expected count."""
         if session is None:
             return Masked("session_lost", "the counter lives in a session, and this request has none")
-        expected = TaskData.model_validate(request.task_data()).expected_count
-        return Scored(1.0 if session.state.value == expected else 0.0, {"final_count": session.state.value})
+        counter = session.state
+        return Scored(1.0 if counter.value == counter.expected else 0.0, {"final_count": counter.value})

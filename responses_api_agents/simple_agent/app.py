@@ -122,11 +122,15 @@ class SimpleAgent(AgentServer[Loop]):
 
     def _read(self, body: bytes, model: str) -> Response:
         try:
-            return Response.model_validate(orjson.loads(body))
+            answer = Response.model_validate(orjson.loads(body))
         except ValueError as error:
             piece = body[:120].decode(errors="replace")
             reason = f"{model} answered with something that is no Responses object: {piece!r}"
             raise ContractError(502, reason, kind="agent_request_failed") from error
+        if answer.status in ("failed", "cancelled"):
+            said = (answer.error or {}).get("message") or "no reason given"
+            raise ContractError(502, f"{model} answered with a response that {answer.status}: {said}", kind="agent_request_failed")
+        return answer
 
     def _result(self, loop: Loop, incomplete: str | None = None) -> Response:
         assert loop.last is not None

@@ -1,10 +1,8 @@
 """The configuration of `openai_model`."""
 
-from urllib.parse import urlsplit
-
 from pydantic import Field, field_validator
 
-from gym.config.schema import ModelConfig
+from gym.config.schema import ModelConfig, check_address
 
 
 class Config(ModelConfig):
@@ -26,12 +24,4 @@ class Config(ModelConfig):
     @field_validator("base_url")
     @classmethod
     def _is_an_address(cls, value: str) -> str:
-        """A wrong one would otherwise be found out by every episode, after all its retries."""
-        try:
-            parts = urlsplit(value)
-            usable = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
-        except ValueError:
-            usable = False
-        if not usable:
-            raise ValueError(f"{value!r} is not an address that can be called: write http://host:port/v1 or https://host/v1")
-        return value
+        return check_address(value)

@@ -15,6 +15,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gym.sandbox.output import BoundedOutput
 from gym.sandbox.ownership import Ownership, new_sandbox_id
 from gym.sandbox.providers.docker.address import engine_address
 from gym.sandbox.providers.docker.archive import only_file, tar_of, tar_stream
@@ -23,7 +24,6 @@ from gym.sandbox.providers.docker.engine import Engine, EngineError
 from gym.sandbox.providers.docker.images import Images
 from gym.sandbox.providers.docker.killing import sweep_argv
 from gym.sandbox.providers.docker.provider import DockerProvider
-from gym.sandbox.providers.docker.streams import BoundedOutput
 from gym.sandbox.providers.docker_options import DockerOptions
 from gym.sandbox.spec import SandboxError, SandboxFileError, SandboxSpec
 

@@ -8,9 +8,10 @@ from pydantic import ValidationError
 
 from gym.protocol.failures import check_failure_kind
 from gym.sandbox import spec as specs
+from gym.sandbox.limits import Host, clamp
 from gym.sandbox.ownership import Ownership, new_sandbox_id
 from gym.sandbox.provider import Capabilities, check_capabilities
-from gym.sandbox.providers.docker.creation import Host, clamp, isolation_of, plan_container
+from gym.sandbox.providers.docker.creation import isolation_of, plan_container
 from gym.sandbox.providers.docker_options import DockerCreate
 from gym.sandbox.registry import ProviderBlockError, provider_from_block, read_block
 from gym.sandbox.spec import SandboxSpec, SandboxSpecError
@@ -50,7 +51,7 @@ def test_what_a_provider_lacks_is_refused_all_at_once() -> None:
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        ({}, "sandbox: a sandbox provider block names exactly one provider of docker (found: none)"),
+        ({}, "sandbox: a sandbox provider block names exactly one provider of docker, local (found: none)"),
         ({"docker": {}, "local": {}}, "(found: docker, local)"),
         ({"dokcer": {}}, "sandbox.dokcer: unknown sandbox provider; did you mean 'docker'?"),
         ({"docker": {"create": {"netwrok": "none"}}}, "sandbox.docker.create.netwrok: unknown key; did you mean 'network'?"),
@@ -95,7 +96,7 @@ def test_limits_are_clamped_and_floors_are_not() -> None:
     host = Host(cpu=2, memory_mib=4096)
     limits, clamped = clamp(SandboxSpec(resources={"cpu": 8, "memory_mib": 1024}), host)
     assert (limits.cpu, limits.memory_mib, clamped) == (2, 1024, {"cpu": 8})
-    with pytest.raises(SandboxSpecError, match="needs memory_mib 8192, and the engine's host has 4096"):
+    with pytest.raises(SandboxSpecError, match="needs memory_mib 8192, and the host has 4096"):
         clamp(SandboxSpec(resource_requests={"memory_mib": 8192}), host)
 
 

@@ -317,6 +317,7 @@ async def test_a_session_can_be_activated_again_and_one_after_the_other(bench: B
         ({"body": "<html>"}, 502, "agent_request_failed"),
         ({"body": '{"id": 3}'}, 502, "agent_request_failed"),
         ({"body": "[]"}, 502, "agent_request_failed"),
+        ({"body": '{"id": "r", "status": "failed", "output": [], "error": {"message": "boom"}}'}, 502, "agent_request_failed"),
     ],
 )
 async def test_what_the_model_does_wrong_fails_the_episode_with_its_kind(

@@ -87,14 +87,14 @@ async def test_a_rollouts_token_opens_its_own_model_routes_and_nothing_else(rig:
 async def test_without_authentication_the_control_routes_are_open_and_cookies_still_signed(make_rig: MakeRig) -> None:
     async with make_rig(token=None) as rig:
         await rig.add("counter", CounterServer)
-        seeded = await rig.call("counter", "/seed_session", seed_body(), x="y")
+        seeded = await rig.call("counter", "/seed_session", seed_body(expected_count=0), x="y")
         assert seeded.status == 200
         assert (await rig.call("counter", "/get_counter_value", {}, cookies={"gym_counter": "s1"}, x="y")).status == 401
 
 
 async def test_foreign_and_forged_cookies_are_refused(rig: Rig, make_rig: MakeRig) -> None:
     await all_kinds(rig)
-    cookies = dict((await rig.call("counter", "/seed_session", seed_body())).cookies)
+    cookies = dict((await rig.call("counter", "/seed_session", seed_body(expected_count=0))).cookies)
     good = cookies["gym_counter"]
     other_run = CookieSigner("another secret", "counter").sign("s1")
     other_instance = CookieSigner("secret", "other").sign("s1")
@@ -112,7 +112,7 @@ async def test_foreign_and_forged_cookies_are_refused(rig: Rig, make_rig: MakeRi
 @pytest.mark.parametrize("session_id", ["with space", "semi;colon", 'quo"te', "new\r\nline: x", "ünïcödé 漢", "a=b", "%41", "."])
 async def test_any_session_id_survives_its_cookie(rig: Rig, session_id: str) -> None:
     await rig.add("counter", CounterServer)
-    seeded = await rig.call("counter", "/seed_session", seed_body(session_id, initial_count=7))
+    seeded = await rig.call("counter", "/seed_session", seed_body(session_id, initial_count=7, expected_count=7))
     reply = await rig.call("counter", "/get_counter_value", {}, cookies=dict(seeded.cookies))
     assert reply.json() == {"count": 7}
 

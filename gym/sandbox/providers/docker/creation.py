@@ -4,37 +4,26 @@ Invariant: every container of ours carries our labels, ends itself when its time
 is then removed by the engine.
 """
 
-import logging
 import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
+from gym.sandbox.limits import Host, clamp
 from gym.sandbox.ownership import Ownership
 from gym.sandbox.providers.docker_options import DockerCreate, DockerIsolation
-from gym.sandbox.spec import SandboxResources, SandboxSpec, SandboxSpecError
-
-log = logging.getLogger(__name__)
+from gym.sandbox.spec import SandboxSpec, SandboxSpecError
 
 _KEEP_ALIVE = 'ttl=$1; shift; if [ $# -gt 0 ]; then "$@" & fi; exec sleep "$ttl"'
 """Main process of every container: starts the spec's service, then counts down. With its end the container ends."""
 
 _MIB = 1024 * 1024
-_said: set[str] = set()
 
 
-@dataclass(frozen=True)
-class Host:
-    """What the engine's host has."""
-
-    cpu: float
-    memory_mib: int
-
-    @classmethod
-    def from_info(cls, info: dict[str, Any]) -> "Host":
-        """Read from the engine's `/info`."""
-        return cls(float(info.get("NCPU") or 0), int(info.get("MemTotal") or 0) // _MIB)
+def host_of(info: dict[str, Any]) -> Host:
+    """What the engine's `/info` says about its host."""
+    return Host(float(info.get("NCPU") or 0), int(info.get("MemTotal") or 0) // _MIB)
 
 
 @dataclass(frozen=True)
@@ -110,25 +99,3 @@ def plan_container(spec: SandboxSpec, ownership: Ownership, create: DockerCreate
     if not create.apply_resource_limits:
         observations["limits_applied"] = False
     return ContainerPlan(body, isolation, ttl_s, observations)
-
-
-def clamp(spec: SandboxSpec, host: Host) -> tuple[SandboxResources, dict[str, float]]:
-    """The limits that the host can give, and what was asked where that is more; SandboxSpecError for a floor above the host."""
-    limits = spec.resources.model_copy()
-    clamped: dict[str, float] = {}
-    for name, has in (("cpu", host.cpu), ("memory_mib", host.memory_mib)):
-        floor, limit = getattr(spec.resource_requests, name), getattr(limits, name)
-        if not has:
-            continue
-        if floor is not None and floor > has:
-            raise SandboxSpecError(
-                f"the sandbox needs {name} {floor:g}, and the engine's host has {has:g}: use a larger host or a smaller task"
-            )
-        if limit is not None and limit > has:
-            clamped[name] = limit
-            setattr(limits, name, has)
-            notice = f"limit {name} {limit:g} is more than the engine's host has; sandboxes get {has:g}"
-            if notice not in _said:
-                _said.add(notice)
-                log.warning("%s", notice)
-    return limits, clamped

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from gym.sandbox.cleanup import finish
+from gym.sandbox.output import BoundedOutput
 from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_path
 from gym.sandbox.providers.docker.killing import MARKER, sweep_argv
-from gym.sandbox.providers.docker.streams import BoundedOutput, Hijacked
+from gym.sandbox.providers.docker.streams import Hijacked
 from gym.sandbox.spec import SANDBOX_FAILED_CODE, TIMEOUT_CODE, SandboxError
 
 log = logging.getLogger(__name__)

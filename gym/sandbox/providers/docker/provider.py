@@ -22,7 +22,7 @@ from gym.sandbox.ownership import INSTANCE, MARK, RUN_ID, Ownership, time_labels
 from gym.sandbox.pacing import Pace
 from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, SandboxHandle, check_capabilities, mark_doubtful
 from gym.sandbox.providers.docker.address import engine_address
-from gym.sandbox.providers.docker.creation import ContainerPlan, Host, plan_container
+from gym.sandbox.providers.docker.creation import ContainerPlan, host_of, plan_container
 from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_path
 from gym.sandbox.providers.docker.execution import Command, Commands
 from gym.sandbox.providers.docker.files import Files
@@ -111,7 +111,7 @@ class DockerProvider:
         if not spec.image:
             raise SandboxSpecError("sandbox spec: image is missing, and the docker provider has none of its own")
         check_capabilities(self.name, self.capabilities, spec)
-        plan = plan_container(spec, ownership, self._options.create, Host.from_info(await self._engine.info()), self._metadata)
+        plan = plan_container(spec, ownership, self._options.create, host_of(await self._engine.info()), self._metadata)
         image = await self._images.ensure(plan.body["Image"], self._options.create.pull)
         async with self._creating:
             await self._pace.turn()
