@@ -20,7 +20,7 @@ from typing import Any
 from gym.sandbox.cleanup import finish
 from gym.sandbox.limits import Host, clamp
 from gym.sandbox.ownership import INSTANCE, RUN_ID, Ownership
-from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, SandboxHandle, check_capabilities
+from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, SandboxHandle, check_capabilities, mark_doubtful
 from gym.sandbox.providers.local import channel, folders
 from gym.sandbox.providers.local.cgroups import Cgroups
 from gym.sandbox.providers.local.confinement import plan
@@ -110,8 +110,9 @@ class LocalProvider:
                 handle = LocalHandle(sandbox_id, config["supervisor"]["workdir"], folder=folder)
                 for path, content in spec.files.items():
                     await self.upload(handle, path, content.encode() if isinstance(content, str) else content)
-            except BaseException:
-                await self._undo(starting, folder)
+            except BaseException as error:
+                if not await self._undo(starting, folder):
+                    mark_doubtful(error)
                 raise
         handle.observations |= {
             "ttl_s": ttl_s,
@@ -149,7 +150,9 @@ class LocalProvider:
             os.close(lock)
         return keeper
 
-    async def _undo(self, starting: "asyncio.Future[subprocess.Popen[bytes]]", folder: Path) -> None:
+    async def _undo(self, starting: "asyncio.Future[subprocess.Popen[bytes]]", folder: Path) -> bool:
+        """Take back a create; False if something may be left."""
+
         async def take_back() -> None:
             try:
                 await starting
@@ -163,6 +166,11 @@ class LocalProvider:
             await finish(take_back(), _END_BOUND_S)
         except (TimeoutError, SandboxError) as error:
             log.warning("sandbox %s may be left over from a failed create: %s", folder.name, error)
+            return False
+        except asyncio.CancelledError as cancelled:
+            mark_doubtful(cancelled)  # cancelled once more meanwhile: how it ended is not known here
+            raise
+        return True
 
     async def exec(
         self,
