@@ -66,7 +66,12 @@ def test_an_episode_by_hand_and_through_run(runs: GymRuns, token_of_the_user: bo
     task = {"taskset": NAME, "task_id": "1"}
     resources_session, agent_session = f"mine-{uuid.uuid4()}", f"mine-{uuid.uuid4()}"
 
-    seed = {"resources_session_id": resources_session, "episode_id": episode, "task_id": task, "task_data": {"initial_count": 3}}
+    seed = {
+        "resources_session_id": resources_session,
+        "episode_id": episode,
+        "task_id": task,
+        "task_data": {"initial_count": 3, "expected_count": 6},
+    }
     assert client("resources_server", None).post("/seed_session", seed)[0] == 401
     code, seeded, cookie = resources.post("/seed_session", seed)
     assert (code, seeded["resources_session_id"]) == (200, resources_session)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,13 +77,24 @@ def boxes(run_id: str) -> list[str]:
 
 @contextmanager
 def watched() -> Iterator[list[tuple[str, str, str]]]:
-    """Every start and end of a sandbox while the context lasts: (run id, role, create or destroy); filled in at its end."""
+    """Every start and end of a sandbox while the context lasts: (run id, role, create or destroy); filled in at its end.
+
+    Listened to as they happen: the engine remembers only its last few hundred, and other tests run beside this one.
+    """
     events: list[tuple[str, str, str]] = []
-    since = f"{time.time() - 0.5:.3f}"
-    yield events
-    command = ["docker", "events", "--since", since, "--until", f"{time.time() + 0.1:.3f}", "--format", "{{json .}}"]
+    command = ["docker", "events", "--since", f"{time.time() - 0.5:.3f}", "--format", "{{json .}}"]
     command += ["--filter", "label=nemo-gym.sandbox=1", "--filter", "event=create", "--filter", "event=destroy"]
-    for line in subprocess.run(command, text=True, capture_output=True, check=True, timeout=30).stdout.splitlines():
+    with tempfile.TemporaryFile("w+") as heard:
+        listener = subprocess.Popen(command, stdout=heard)
+        try:
+            yield events
+            time.sleep(1)
+        finally:
+            listener.kill()
+            listener.wait()
+        heard.seek(0)
+        lines = heard.read().splitlines()
+    for line in lines:
         event = json.loads(line)
         labels = event["Actor"]["Attributes"]
         events.append((labels["nemo-gym.run-id"], labels["nemo-gym.role"], event["Action"]))
