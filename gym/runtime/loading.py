@@ -76,7 +76,6 @@ def make_server(spec: InstanceSpec, transport: Transport) -> Server:
         transport=transport,
         state_dir=Path(spec.state_dir),
         sandbox_providers=spec.sandbox_providers,
-        policy=spec.policy,
     )
     try:
         return server_class(config_class.model_validate(spec.config), context)

@@ -53,8 +53,6 @@ class ServerContext:
     state_dir: Path
     """A folder of this run for journals and spools; the same for every instance."""
     sandbox_providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    policy: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
-    """`policy_base_url`, `policy_api_key` and `policy_model_name` of the run."""
 
     @cached_property
     def leases(self) -> LeaseBook:

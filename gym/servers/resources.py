@@ -11,6 +11,7 @@ from gym.config.schema import Kind, ResourcesServerConfig
 from gym.protocol import routes
 from gym.protocol.access import MCPServerMetadata, SandboxAccess
 from gym.protocol.errors import ContractError
+from gym.protocol.ids import new_resources_session_id
 from gym.protocol.resources import BaseVerifyRequest, ResourcesCloseSessionRequest, ResourcesSeedSessionRequest, ResourcesVerifyRequest
 from gym.protocol.verdicts import LOST_SESSION, Masked, Verdict, verdict_to_wire
 from gym.servers.auth import CookieSigner
@@ -26,7 +27,6 @@ State = TypeVar("State")
 class ResourcesSession(Session[State]):
     """One task being worked on. `state` is the server's own; `seed` sets it."""
 
-    typed: bool = True
     sandbox_access: SandboxAccess | None = None
     """Lent to the agent with the answer to the seed."""
     resources_tools: MCPServerMetadata | None = None
@@ -112,10 +112,7 @@ class ResourcesServer(Server, Generic[State]):
         return Answer(reply, cookies={self._cookies.name: self._cookies.sign(session.id)})
 
     async def _seed_old_form(self, call: Call, body: dict[str, Any]) -> Answer:
-        from gym.protocol.ids import new_resources_session_id
-
         session = ResourcesSession[State](new_resources_session_id(), None, None)
-        session.typed = False
 
         async def build(opened: Session[State]) -> None:
             await self.seed(session, body)

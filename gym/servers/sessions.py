@@ -314,9 +314,7 @@ class SessionRegistry(Generic[State]):
 
     def check_episode(self, session_id: str, given: EpisodeId) -> None:
         """Raise ContractError (409) if this session is another episode's; one that is not known is nobody's."""
-        entry = self._entries.get(session_id)
-        receipt = self._receipts.get(session_id)
-        self._check_episode(session_id, entry.session.episode_id if entry else receipt.episode_id if receipt else None, given)
+        self._check_episode(session_id, self.episode_of(session_id), given)
 
     def _check_episode(self, session_id: str, known: EpisodeId | None, given: EpisodeId | None) -> None:
         if known is not None and given is not None and known != given:

@@ -22,9 +22,9 @@ from gym.sandbox.handles import BorrowedSandbox, OwnedSandbox
 from gym.sandbox.ownership import Ownership, new_sandbox_id
 from gym.sandbox.provider import Provider, SandboxHandle
 from gym.sandbox.registry import provider_from_block
-from gym.sandbox.spec import SandboxError, SandboxFileError, SandboxGoneError, SandboxSpec, SandboxSpecError, SandboxStatus
+from gym.sandbox.spec import SandboxError, SandboxGoneError, SandboxSpec, SandboxSpecError, SandboxStatus
+from tests.integration.sandbox_files import ALL_BYTES, check_bytes_survive
 
-ALL_BYTES = bytes(range(256)) * 3000
 COUNT = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline 2>/dev/null; echo; done | grep -c '^sleep {}'"
 
 ANOTHER_PROCESS = """
@@ -333,33 +333,7 @@ class TestExec:
 
 
 async def test_bytes_of_files_survive(box: OwnedSandbox, tmp_path: Path) -> None:
-    await box.upload("/work/new folder/it's.bin", ALL_BYTES, mode=0o755)
-    assert await box.download("/work/new folder/it's.bin") == ALL_BYTES
-    assert (await box.exec("stat -c %a /work/new*/*.bin")).stdout == "755\n"
-    await box.upload("/work/empty", ALL_BYTES)
-    await box.upload("/work/empty", b"")
-    assert await box.download("/work/empty") == b""
-    big = tmp_path / "big"
-    big.write_bytes(ALL_BYTES * 4 + b"odd")
-    await box.upload("/work/big", big)
-    assert await box.download("/work/big") == big.read_bytes()
-    await box.exec("ln -s /work/big /work/link; ln -s /nowhere /work/dangling; mkfifo /work/pipe")
-    assert await box.download("/work/link") == big.read_bytes()
-    with pytest.raises(SandboxFileError, match="there is no file '/work/missing'"):
-        await box.download("/work/missing")
-    await box.upload("/dev/shm/shared", b"memory")
-    assert (await box.exec("cat /dev/shm/shared")).stdout == "memory"
-    assert await box.download("/dev/shm/shared") == b"memory"
-    for odd in ("/work/dangling", "/work/pipe", "/work", "/dev/zero"):
-        with pytest.raises(SandboxFileError):
-            await box.download(odd)
-    with pytest.raises(SandboxFileError, match="longer than the 1000 bytes"):
-        await box.download("/work/big", max_bytes=1000)
-    with pytest.raises(SandboxFileError, match="not a file here"):
-        await box.upload("/work/x", tmp_path / "missing")
-    for bad in ("relative", "/folder/"):
-        with pytest.raises(SandboxSpecError, match="absolute path"):
-            await box.upload(bad, b"")
+    await check_bytes_survive(box, tmp_path)
 
 
 class TestIsolation:
