@@ -4,19 +4,15 @@
 the network. The script of the tests needs none of that.
 """
 
-import ast
-import json
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
 from swebench.harness.constants import (
-    END_TEST_OUTPUT,
     FAIL_ONLY_REPOS,
     FAIL_TO_PASS,
     MAP_REPO_VERSION_TO_SPECS,
     PASS_TO_PASS,
-    START_TEST_OUTPUT,
     EvalType,
     ResolvedStatus,
 )
@@ -24,7 +20,8 @@ from swebench.harness.grading import get_eval_tests_report, get_resolution_statu
 from swebench.harness.log_parsers import MAP_REPO_TO_PARSER, c, go, java, javascript, php, python, ruby, rust
 from swebench.harness.test_spec.create_scripts import make_eval_script_list
 
-from gym.swe.profile import Evaluation, Grade, Task, image_from_template
+from gym.swe.profile import Evaluation, Grade, Task
+from gym.swe.rows import image_of, test_names, text
 
 WORKDIR = "/testbed"
 IMAGE = "swebench/sweb.eval.x86_64.{instance_id_1776}:latest"
@@ -45,16 +42,12 @@ class SwebenchProfile:
 
     def task(self, row: Mapping[str, Any], image_template: str | None) -> Task:
         """Read a row. Its image is that of the template, else the row's own `image`, else the published one."""
-        texts = {name: _text(row, name) for name in ("instance_id", "repo", "version", "patch", "test_patch")}
-        named = row.get("image")
-        if named is not None and not (isinstance(named, str) and named):
-            raise ValueError(f"image must be the name of an image, got {named!r}")
-        image = image_from_template(image_template or IMAGE, texts["instance_id"]) if image_template or named is None else named
+        texts = {name: text(row, name) for name in ("instance_id", "repo", "version", "patch", "test_patch")}
         parser_of(row)
         eval_type_of(row)
         return Task(
             instance_id=texts["instance_id"],
-            image=image,
+            image=image_of(row, texts["instance_id"], image_template, IMAGE),
             workdir=WORKDIR,
             gold_patch=texts["patch"],
             test_patch=texts["test_patch"],
@@ -72,7 +65,7 @@ class SwebenchProfile:
                 raise ValueError(f"the swebench package knows no way to test {repo} {version}, and the row has no eval_script")
             commands = make_eval_script_list(dict(task.row), specs, "testbed", WORKDIR, base_commit, task.test_patch)
             script = "\n".join(["set -uxo pipefail", *commands]) + "\n"
-        return Evaluation(str(script), START_TEST_OUTPUT, END_TEST_OUTPUT)
+        return Evaluation(str(script))
 
     def grade(self, task: Task, output: str) -> Grade:
         """Read the output with the repository's parser, and judge with the package's report."""
@@ -110,26 +103,3 @@ def eval_type_of(row: Mapping[str, Any]) -> EvalType:
         return EvalType(named)
     except ValueError as error:
         raise ValueError(f"eval_type {named!r} is not one of {', '.join(kind.value for kind in EvalType)}") from error
-
-
-def test_names(row: Mapping[str, Any], key: str) -> list[str]:
-    """A row's list of tests, which data sets write as a list, a JSON string or a Python literal. Raises ValueError."""
-    value = row.get(key)
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError:
-            try:
-                value = ast.literal_eval(value)
-            except (ValueError, SyntaxError) as error:
-                raise ValueError(f"{key} is neither JSON nor a Python list") from error
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"{key} must be a list of test names")
-    return value
-
-
-def _text(row: Mapping[str, Any], name: str) -> str:
-    value = row.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be text, got {type(value).__name__}")
-    return value

@@ -5,6 +5,7 @@ import sys
 from typing import Any
 
 from gym.swe.profile import Task
+from gym.swe.rows import test_names
 from resources_servers.swebench import profile as module
 
 PROFILE = module.SwebenchProfile()
@@ -18,7 +19,7 @@ def answer(call: dict[str, Any]) -> Any:
     row = call.get("row", {})
     match call["call"]:
         case "test_names":
-            return module.test_names(row, "FAIL_TO_PASS")
+            return test_names(row, "FAIL_TO_PASS")
         case "task":
             task = PROFILE.task(row, call.get("image_template"))
             return {"image": task.image, "required": task.required, "workdir": task.workdir, "gold": task.gold_patch}
