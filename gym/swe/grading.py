@@ -41,13 +41,8 @@ async def run_tests(
         head = await set_up(box, task, setup_timeout)
     except ContractError as error:  # the task sandbox was well, so trying again may help
         return GradingRun(None, problem=error.message)
-    path = scratch(".diff")
-    await box.upload(path, patch.data)
-    applied = await run(box, scripts.APPLY, setup_timeout, workdir=task.workdir, patch=path)
-    if applied.error_type == "timeout" or applied.return_code not in (0, 1):
-        return GradingRun(None, problem=f"it could not be tried whether the patch applies: {said(applied)}")
-    if applied.return_code == 1:
-        return GradingRun(False, output=applied.stdout + applied.stderr)
+    if patch.data and (refused := await _apply(box, task, patch, setup_timeout)) is not None:
+        return refused
     evaluation, planted = with_nonce(profile.evaluation(task, head), sentinel=sentinel)
     if planted is not None:
         await box.upload(f"{task.workdir}/{planted.path}", planted.source)
@@ -61,6 +56,16 @@ async def run_tests(
         problem = f"the grading sandbox {box.sandbox_id} died while its tests ran"
         return GradingRun(True, output=result.stdout, problem=problem, problem_kind="provider_unavailable", fields=seconds)
     return TestLog(result, evaluation, planted, seconds)
+
+
+async def _apply(box: OwnedSandbox, task: Task, patch: Patch, timeout: float) -> GradingRun | None:
+    """Apply the patch; what there is to say if it could not be."""
+    path = scratch(".diff")
+    await box.upload(path, patch.data)
+    applied = await run(box, scripts.APPLY, timeout, workdir=task.workdir, patch=path)
+    if applied.error_type == "timeout" or applied.return_code not in (0, 1):
+        return GradingRun(None, problem=f"it could not be tried whether the patch applies: {said(applied)}")
+    return GradingRun(False, output=applied.stdout + applied.stderr) if applied.return_code == 1 else None
 
 
 def with_nonce(evaluation: Evaluation, *, sentinel: bool) -> tuple[Evaluation, Sentinel | None]:

@@ -167,7 +167,7 @@ class SweServer(ResourcesServer[TaskState]):
     async def _grade(self, session: ResourcesSession[TaskState] | None, state: TaskState, patch: Patch) -> Verdict:
         shown = patch.row(self.config.include_model_patch_in_response)
         base: dict[str, Any] = {"instance_id": state.task.instance_id, **shown, **state.fields}
-        if not patch.data:
+        if not patch.data and not self.config.grade_empty_patch:
             return nothing_to_grade(base)
         run = GradingRun(None, problem="not run")
         total = self.config.verification_total_timeout or math.inf
