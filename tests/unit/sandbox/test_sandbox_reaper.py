@@ -26,6 +26,7 @@ class FakeProvider:
     """Sandboxes in a dictionary."""
 
     name = "fake"
+    networks = None
     capabilities = Capabilities(True, True, True, True, False, False, frozenset())
 
     def __init__(self, place: str = "fake here") -> None:

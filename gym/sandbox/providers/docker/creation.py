@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from gym.sandbox.limits import Host, clamp
-from gym.sandbox.ownership import Ownership
-from gym.sandbox.providers.docker_options import DockerCreate, DockerIsolation
+from gym.sandbox.ownership import Ownership, network_id
+from gym.sandbox.providers.docker_options import INTERNAL, DockerCreate, DockerIsolation
 from gym.sandbox.spec import SandboxSpec, SandboxSpecError
 
 _KEEP_ALIVE = 'ttl=$1; shift; if [ $# -gt 0 ]; then "$@" & fi; exec sleep "$ttl"'
@@ -70,7 +70,10 @@ def plan_container(spec: SandboxSpec, ownership: Ownership, create: DockerCreate
         # A chatty service must not fill the host's disk.
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
     }
-    if isolation.network is not None:
+    if isolation.network == INTERNAL:
+        host_config["NetworkMode"] = network_id(ownership.run_id)
+        host_config["Dns"] = ["127.0.0.1"]  # nobody there: some engines would resolve names of the outside all the same
+    elif isolation.network is not None:
         host_config["NetworkMode"] = isolation.network
     if isolation.pids_limit is not None:
         host_config["PidsLimit"] = isolation.pids_limit
