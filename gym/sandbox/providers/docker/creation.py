@@ -96,7 +96,11 @@ def plan_container(spec: SandboxSpec, ownership: Ownership, create: DockerCreate
         body["WorkingDir"] = spec.workdir
     if spec.user is not None:
         body["User"] = spec.user
-    observations: dict[str, Any] = {"ttl_s": ttl_s, "limits": limits.model_dump(exclude_none=True)}
+    observations: dict[str, Any] = {
+        "ttl_s": ttl_s,
+        "network": isolation.network or "default",
+        "limits": limits.model_dump(exclude_none=True),
+    }
     if clamped:
         observations["clamped"] = clamped
     if not create.apply_resource_limits:

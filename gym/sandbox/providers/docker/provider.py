@@ -293,7 +293,8 @@ class DockerProvider:
         by_command = bool(host_config.get("ReadonlyRootfs") or host_config.get("Tmpfs"))
         if not isinstance(shell, str) or not shell.startswith("/"):
             shell = await self._find_shell(sandbox_id, self._options.request_timeout_s)
-        return DockerHandle(sandbox_id, config.get("WorkingDir") or "/", {"image_id": state.get("Image")}, shell, by_command)
+        observations = {"image_id": state.get("Image"), "network": host_config.get("NetworkMode")}
+        return DockerHandle(sandbox_id, config.get("WorkingDir") or "/", observations, shell, by_command)
 
     async def find(self, *, run_id: str | None = None, instance: str | None = None) -> list[SandboxRecord]:
         """All containers of ours with these labels, dead ones included."""
