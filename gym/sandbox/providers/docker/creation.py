@@ -72,7 +72,8 @@ def plan_container(spec: SandboxSpec, ownership: Ownership, create: DockerCreate
     }
     if isolation.network == INTERNAL:
         host_config["NetworkMode"] = network_id(ownership.run_id)
-        host_config["Dns"] = ["127.0.0.1"]  # nobody there: some engines would resolve names of the outside all the same
+        # Nobody is asked for names of the outside (older engines would ask on the container's behalf), and that is soon told.
+        host_config |= {"Dns": ["127.0.0.1"], "DnsOptions": ["timeout:1", "attempts:1"]}
     elif isolation.network is not None:
         host_config["NetworkMode"] = isolation.network
     if isolation.pids_limit is not None:
