@@ -148,7 +148,7 @@ def _prepare(running: Running, isolation: Isolation, shared: bool) -> None:
         if shared or apart or instance.config.port:
             host = instance.config.host or default_host(plan.settings)
             running.listeners[instance.name] = open_socket(host, instance.config.port or 0, instance.name)
-    running.published = publish(local, plan.sandbox_providers, running.folder, default_host(plan.settings))
+    publish(running.published, local, plan.sandbox_providers, running.folder, default_host(plan.settings))
     running.peers = {i.name: _peer_info(running, i) for i in plan.instances.values()}
     for instance in apart:
         running.processes[instance.name] = ServerProcess(

@@ -29,6 +29,8 @@ from gym.sandbox.spec import SandboxError, SandboxSpecError
 DATA_KINDS = ("responses_api_models", "resources_servers")
 """The kinds of server that have data routes."""
 
+_NO_MODELS = HostView(why_not="no model server runs here, so nothing is opened for sandboxes")
+
 Blocks = Mapping[str, Mapping[str, Any]]
 
 
@@ -43,15 +45,14 @@ class Published:
     """Provider block -> why."""
 
 
-def publish(local: Iterable[Instance], blocks: Blocks, folder: RunFolder, own_host: str) -> Published:
+def publish(published: Published, local: Iterable[Instance], blocks: Blocks, folder: RunFolder, own_host: str) -> None:
     """Make the networks that are asked for, and open what sandboxes need. Not to be called in an event loop.
 
     `own_host` is where control routes listen: if that is an address that others can call, it stands in where no
-    better one is found. Raises UserError; what was opened or made until then is `withdraw`'s to undo.
+    better one is found. Raises UserError; what was opened until then is in `published`, what was made, in the journal.
     """
-    published = Published()
     if not blocks:
-        return published
+        return
     instances = list(local)
     models = any(instance.kind == "responses_api_models" for instance in instances)
     views = asyncio.run(_views(blocks, folder, _callable(own_host), models))
@@ -73,7 +74,6 @@ def publish(local: Iterable[Instance], blocks: Blocks, folder: RunFolder, own_ho
             continue
         for name, listener in opened[view.listen].items():
             published.urls.setdefault(name, {})[block] = url_for(view.host, listener)
-    return published
 
 
 def _open(servers: list[str], view: HostView, block: str) -> dict[str, socket.socket]:
@@ -109,9 +109,6 @@ async def _views(blocks: Blocks, folder: RunFolder, fallback: str | None, models
         finally:
             await provider.aclose()
     return views
-
-
-_NO_MODELS = HostView(why_not="no model server runs here, so nothing is opened for sandboxes")
 
 
 async def _view(name: str, provider: Provider, run_id: str, fallback: str | None) -> HostView:

@@ -81,7 +81,7 @@ class Networks:
     async def host_view(self, run_id: str) -> HostView:
         """How this machine is seen from containers in the block's network."""
         options = self._options
-        network = options.create.network or "bridge"
+        network = "bridge" if options.create.network in (None, "default") else options.create.network
         if network == "none":
             return HostView(why_not="its network is 'none'; with 'internal' they reach model servers and tools, and nothing else")
         if options.reach_host == NOWHERE:
