@@ -118,6 +118,16 @@ def test_an_agent_in_a_sandbox_calls_its_model_and_its_tool_and_nothing_else(rea
     reach.check_nothing_left()
 
 
+def test_an_agent_that_cannot_call_its_model_fails_once_and_for_good(reach: GymRuns) -> None:
+    configure(reach, "none")
+    started = reach.eval(reach.rows({"responses_create_params": {"input": "go"}}), "--attempts", "3")
+    assert started.ended(60) == 76, started.errors
+    (failed,) = reach.lines("out_failures.jsonl")
+    assert failed["_ng_failure_terminal"] is True
+    assert "code in a sandbox of 'sandbox' cannot call policy_model: its network is 'none'" in failed["_ng_failure_message"]
+    reach.check_nothing_left()
+
+
 def test_the_addresses_are_shown(reach: GymRuns) -> None:
     configure(reach, "internal")
     started = reach.start()
