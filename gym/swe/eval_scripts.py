@@ -21,7 +21,7 @@ def words(items: Iterable[str]) -> str:
 
 def write_file(path: str, content: str) -> str:
     """Write a file, byte for byte. Its text is not to be seen in the script, so that it can hold anything, markers included."""
-    return f"base64 -d > {shlex.quote(path)} {_here(content)}"
+    return _with_input(f"base64 -d > {shlex.quote(path)}", content)
 
 
 def apply_test_patch(base_commit: str, test_patch: str) -> str:
@@ -36,7 +36,7 @@ def apply_test_patch(base_commit: str, test_patch: str) -> str:
     files = words(sorted(touched(test_patch.encode(errors="surrogateescape"))))
     restore = f'rm -rf -- "$name"; GIT_LITERAL_PATHSPECS=1 git checkout -q {base_commit} -- "$name" 2>/dev/null || :'
     # A pipe's code is its last command's: git apply's.
-    return f"for name in {files}; do {restore}; done\n{{ base64 -d | git apply --whitespace=nowarn -; }} {_here(whole)} || exit 1"
+    return f"for name in {files}; do {restore}; done\n{_with_input('base64 -d | git apply --whitespace=nowarn - || exit 1', whole)}"
 
 
 def marked(command: str) -> str:
@@ -44,12 +44,13 @@ def marked(command: str) -> str:
     return f"echo '{START}'\n{command}\ncode=$?\necho '{END}'\nexit $code"
 
 
-def test_files(test_patch: str) -> list[str]:
+def files_after(test_patch: str) -> list[str]:
     """The files of a test patch that are there once it is applied, in its order."""
     found = sections(test_patch.encode(errors="surrogateescape"))
     return [path for path, section in found if not any(mark in section.split(b"\n@@", 1)[0] for mark in _REMOVED)]
 
 
-def _here(content: str) -> str:
-    """A here-document of base64, which has no letter that could end it."""
-    return f"<<'GYM_FILE'\n{base64.encodebytes(content.encode(errors='surrogateescape')).decode()}GYM_FILE"
+def _with_input(command: str, content: str) -> str:
+    """A command with a here-document of base64, which has no letter that could end it."""
+    encoded = base64.encodebytes(content.encode(errors="surrogateescape")).decode()
+    return f"{{ {command}; }} <<'GYM_FILE'\n{encoded}GYM_FILE"
