@@ -1,0 +1,29 @@
+"""The example rows of every SWE server, from the clone alone: each gold patch resolves its task, and doing nothing resolves none."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.swe.gym_runs import REPOSITORY, Gym, check_gold_and_nothing, read
+
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
+
+EXAMPLES = {
+    "swebench": ("swebench", "swebench:example"),
+    "swebench_multilingual": ("swebench", "swebench:example_multilingual"),
+}
+"""Instances' prefix -> server and taskset."""
+
+
+@pytest.mark.parametrize("prefix", EXAMPLES)
+def test_gold_and_nothing(docker_engine: None, tmp_path: Path, prefix: str) -> None:
+    server, taskset = EXAMPLES[prefix]
+    config = f"resources_servers/{server}/configs/{prefix}_oracle.yaml"
+    gold, solving, idling = check_gold_and_nothing(Gym(tmp_path), config, prefix, "--dataset", "example")
+    name = "example_multilingual.jsonl" if prefix == "swebench_multilingual" else "example.jsonl"
+    wanted = {row["instance_id"] for row in read(REPOSITORY / "resources_servers" / server / "data" / name)}
+    assert len(wanted) == 5
+    assert {row["instance_id"] for row in gold} == wanted
+    assert {row["_ng_task_id"]["taskset"] for row in gold} == {taskset}
+    assert sorted(solving) == sorted(["create task", "destroy task", "create verifier", "destroy verifier"] * 5)
+    assert sorted(idling) == sorted(["create task", "destroy task"] * 5)
