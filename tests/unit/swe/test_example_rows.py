@@ -20,7 +20,7 @@ def scripts() -> Iterator[None]:
     sys.path.remove(str(REPOSITORY / "scripts"))
 
 
-NAMES = ["swebench", "swebench_multilingual"]
+NAMES = ["swebench", "swebench_multilingual", "swebench_pro", "swe_gym", "r2e_gym", "scale_swe"]
 
 
 def data_sets() -> dict[str, Any]:
