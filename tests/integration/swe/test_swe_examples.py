@@ -11,6 +11,10 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow]
 EXAMPLES = {
     "swebench": ("swebench", "swebench:example"),
     "swebench_multilingual": ("swebench", "swebench:example_multilingual"),
+    "swebench_pro": ("swebench_pro", "swebench:pro"),
+    "swe_gym": ("swe_gym", "swe_gym"),
+    "r2e_gym": ("r2e_gym", "r2e_gym"),
+    "scale_swe": ("scale_swe", "scale_swe"),
 }
 """Instances' prefix -> server and taskset."""
 
