@@ -4,6 +4,7 @@ Whoever calls owns the sandboxes. Everything that a run can show ends up in a `G
 follows from it is said in `outcomes`.
 """
 
+import posixpath
 import secrets
 import time
 from collections.abc import Mapping
@@ -50,7 +51,7 @@ async def run_tests(
         return GradingRun(False, output=applied.stdout + applied.stderr)
     evaluation, planted = with_nonce(profile.evaluation(task, head), sentinel=sentinel)
     if planted is not None:
-        await box.upload(f"{task.workdir}/{planted.path}", planted.source)
+        await box.upload(posixpath.join(task.workdir, planted.path), planted.source)
     runner = scripts.RUN_TESTS if evaluation.log_parser is None else scripts.RUN_TESTS_APART
     started = time.monotonic()
     result = await box.exec(

@@ -42,6 +42,14 @@ def test_names(row: Mapping[str, Any], name: str) -> list[str]:
     return cast("list[str]", value)
 
 
+def required_tests(row: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+    """The tests that these fields name together. None at all is an error: a task that asks for nothing is solved by anything."""
+    tests = tuple(dict.fromkeys(test for name in names for test in test_names(row, name)))
+    if not tests:
+        raise ValueError(f"{' and '.join(names)} name no test that must pass")
+    return tests
+
+
 def image_of(row: Mapping[str, Any], instance_id: str, template: str | None, published: str, *, field: str = "image") -> str:
     """The image: that of the configuration's template, else the row's own in `field`, else the published name (a template too)."""
     own = row.get(field)

@@ -24,15 +24,16 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 @dataclass(frozen=True)
 class Sentinel:
-    """The test: a file below the work tree with one function of the same name."""
+    """The test: a file below the work tree, or at an absolute path, with one test of the same name."""
 
     name: str
     path: str
 
     @property
     def source(self) -> bytes:
-        """What the file holds."""
-        return f"def {self.name}():\n    raise AssertionError('this test must fail')\n".encode()
+        """What the file holds: a case of unittest's, which other runners find too, and pytest whatever its settings say of names."""
+        head = f"import unittest\n\n\nclass {self.name.title().replace('_', '')}(unittest.TestCase):\n"
+        return f"{head}    def {self.name}(self):\n        self.fail('this test must fail')\n".encode()
 
 
 def plant(evaluation: Evaluation, nonce: str) -> tuple[Evaluation, Sentinel | None]:
