@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gym.swe.eval_scripts import apply_test_patch, marked, files_after, words, write_file
+from gym.swe.eval_scripts import apply_test_patch, files_after, marked, words, write_file
 from gym.swe.rows import required_tests
 
 PATCH = """diff --git a/tests/test_a.py b/tests/test_a.py
