@@ -16,7 +16,9 @@ from gym.config.plan import Instance
 from gym.config.schema import ServerConfig
 from gym.runtime.folder import RunFolder
 from gym.runtime.publishing import Published, publish, withdraw
-from gym.sandbox.ownership import network_id
+from gym.sandbox.ownership import NETWORK, Ownership, network_id
+from gym.sandbox.provider import is_doubtful
+from gym.sandbox.registry import provider_from_block
 from gym.servers.auth import Credentials
 
 KINDS = ["responses_api_models", "resources_servers", "responses_api_agents", "environment_servers"]
@@ -31,6 +33,8 @@ class NetworkEngine:
         self.refuses: tuple[int, str] | None = None
         self.journal: list[str] = []
         self.folder: RunFolder | None = None
+        self.asked, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.goes_on.set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         path = request.path.partition("/v1.41")[2] or request.path
@@ -41,6 +45,8 @@ class NetworkEngine:
                 self.journal = [lease.sandbox_id for leases in self.folder.leases.owed().values() for lease in leases]
             if self.refuses:
                 return web.json_response({"message": self.refuses[1]}, status=self.refuses[0])
+            self.asked.set()
+            await self.goes_on.wait()
             body = await request.json()
             self.made.append(body)
             self.networks[body["Name"]] = bridge("127.0.0.2") | {"Name": body["Name"], "Labels": body["Labels"]}
@@ -241,6 +247,22 @@ async def test_a_network_that_is_refused_owes_nothing(
     with pytest.raises(UserError, match=says):
         await run(published, folder, a=block(folder, "internal"))
     assert folder.leases.owed() == {}
+
+
+async def test_a_network_that_is_cancelled_while_it_is_made_is_there_to_be_removed(engine: NetworkEngine, folder: RunFolder) -> None:
+    """As by a Ctrl-C: whoever takes the start back must not come before the engine has made it."""
+    provider = provider_from_block("a", block(folder, "internal"))
+    assert provider.networks is not None
+    engine.goes_on.clear()
+    making = asyncio.ensure_future(provider.networks.make("n", Ownership("r", "", NETWORK)))
+    await engine.asked.wait()
+    making.cancel()
+    engine.goes_on.set()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await making
+    assert is_doubtful(caught.value)
+    assert [record.sandbox_id for record in await provider.networks.find()] == ["n"]
+    await provider.aclose()
 
 
 async def test_a_journal_that_cannot_be_written_means_no_network(engine: NetworkEngine, folder: RunFolder, published: Published) -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 import orjson
 import psutil
 
+from gym.sandbox.cleanup import finish
 from gym.sandbox.ownership import MARK, NETWORK, ROLE, RUN_ID, Ownership, network_id
 from gym.sandbox.provider import HostView, mark_doubtful
 from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_path
@@ -37,7 +38,7 @@ class Networks:
         return network_id(run_id) if self._options.create.network == INTERNAL else None
 
     async def make(self, network_id: str, ownership: Ownership) -> None:
-        """Make the run's network."""
+        """Make the run's network. A cancellation waits until it is known how that ended, so that whoever comes next finds it."""
         body: dict[str, Any] = {
             "Name": network_id,
             "CheckDuplicate": True,
@@ -47,7 +48,7 @@ class Networks:
             "Labels": ownership.labels(TTL_S, {}),
         }
         try:
-            await self._engine.request("POST", "/networks/create", body=body)
+            await finish(self._engine.request("POST", "/networks/create", body=body), self._options.request_timeout_s + 1)
         except EngineError as error:
             if "fully subnetted" in str(error) or "non-overlapping" in str(error):
                 advice = "remove unused ones with 'gym sandbox reap' or 'docker network prune', or give the engine more address pools"
