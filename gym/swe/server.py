@@ -109,10 +109,10 @@ class SweServer(ResourcesServer[TaskState]):
         """The reference solution, for agents that this server's configuration names in `expose_gold_to`."""
         if not self.config.expose_gold_to:
             raise ContractError(403, f"{self.context.instance} shows its gold patches to nobody (expose_gold_to)")
-        gold = session.state.task.gold_patch
-        if not gold.strip():
-            raise ContractError(422, f"the row of {session.state.task.instance_id} has no gold patch", kind="agent_run_error", terminal=True)
-        return {"patch": gold}
+        task = session.state.task
+        if not task.gold_patch.strip():
+            raise ContractError(422, f"the row of {task.instance_id} has no gold patch", kind="agent_run_error", terminal=True)
+        return {"patch": task.gold_patch}
 
     async def verify(self, session: ResourcesSession[TaskState] | None, request: BaseVerifyRequest) -> Verdict:
         """Capture the patch, stop the task sandbox, grade in a fresh one."""
