@@ -33,6 +33,8 @@ class SweConfig(ResourcesServerConfig):
     """Scrub the history past the base commit before the agent starts, and plant a test that must fail among the graded ones."""
     is_verifying_golden_patch: bool = False
     """Judge every row's gold patch, whatever the agent did; no task sandbox is made."""
+    grade_empty_patch: bool = False
+    """Run the tests although nothing was changed: how a check learns whether a task's tests fail without a solution."""
     image_template: str | None = None
     """The image's name in place of the row's and the data set's own, e.g. `mirror/{instance_id_s}:latest`; see docs/swe.md."""
 

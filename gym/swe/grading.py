@@ -5,7 +5,6 @@ follows from it is said in `outcomes`.
 """
 
 import posixpath
-import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -23,9 +22,7 @@ from gym.swe.sentinel import Sentinel, evidence, forged, plant, without_sentinel
 
 _LOG_BYTES = 64 * 2**20
 _KILLED = 128
-_NO_NETWORK = re.compile(
-    r"temporary failure in name resolution|could not resolve host|name or service not known|no such host|EAI_AGAIN|ENOTFOUND", re.IGNORECASE
-)
+"""Exit codes from here on tell of a signal."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +44,8 @@ async def run_tests(
         head = await set_up(box, task, setup_timeout)
     except ContractError as error:  # the task sandbox was well, so trying again may help
         return GradingRun(None, problem=error.message)
-    path = scratch(".diff")
-    await box.upload(path, patch.data)
-    applied = await run(box, scripts.APPLY, setup_timeout, workdir=task.workdir, patch=path)
-    if applied.error_type == "timeout" or applied.return_code not in (0, 1):
-        return GradingRun(None, problem=f"it could not be tried whether the patch applies: {said(applied)}")
-    if applied.return_code == 1:
-        return GradingRun(False, output=applied.stdout + applied.stderr)
+    if patch.data and (refused := await _apply(box, task, patch, setup_timeout)) is not None:
+        return refused
     evaluation, planted = with_nonce(profile.evaluation(task, head), sentinel=sentinel)
     if planted is not None:
         await box.upload(posixpath.join(task.workdir, planted.path), planted.source)
@@ -67,6 +59,16 @@ async def run_tests(
         problem = f"the grading sandbox {box.sandbox_id} died while its tests ran"
         return GradingRun(True, output=result.stdout, problem=problem, problem_kind="provider_unavailable", fields=seconds)
     return TestLog(result, evaluation, planted, seconds)
+
+
+async def _apply(box: OwnedSandbox, task: Task, patch: Patch, timeout: float) -> GradingRun | None:
+    """Apply the patch; what there is to say if it could not be."""
+    path = scratch(".diff")
+    await box.upload(path, patch.data)
+    applied = await run(box, scripts.APPLY, timeout, workdir=task.workdir, patch=path)
+    if applied.error_type == "timeout" or applied.return_code not in (0, 1):
+        return GradingRun(None, problem=f"it could not be tried whether the patch applies: {said(applied)}")
+    return GradingRun(False, output=applied.stdout + applied.stderr) if applied.return_code == 1 else None
 
 
 def with_nonce(evaluation: Evaluation, *, sentinel: bool) -> tuple[Evaluation, Sentinel | None]:
@@ -146,8 +148,9 @@ def read_log(profile: Profile, task: Task, log: TestLog, parsed: str | None = No
         return nothing(grade)
     if not cut.ended and not timed_out and not grade.definitely_failed:  # a script under `set -e` ends with the tests that fail
         return nothing(f"the tests ended without their end marker (exit {result.return_code})")
-    if not grade.statuses and not _could_not_run(log, cut, shown):
-        return nothing("no test result could be read from the output" + early)
+    if not grade.statuses:
+        run = nothing("no test result could be read from the output" + early)
+        return replace(run, silent=cut.ended and not timed_out and result.return_code < _KILLED)
     if result.truncated and not grade.resolved and not grade.definitely_failed:
         return nothing(f"the tests printed more than {_LOG_BYTES // 2**20} MiB, and a required test is not in what is left")
     return GradingRun(True, grade, timed_out, shown, fields=log.fields)
@@ -168,17 +171,6 @@ def _grade(profile: Profile, task: Task, log: TestLog, output: str) -> Grade | s
     if not profile.grade(task, found.summaries).resolved:
         return forged(grade, "results were printed that pytest's own summary does not have")
     return grade
-
-
-def _could_not_run(log: TestLog, cut: Cut, shown: str) -> bool:
-    """Whether a run without any result speaks against the patch: it came to its end, and the data set's own parser found nothing.
-
-    That is what a patch that does not compile gives, and must not be masked. A pytest run says so itself, by
-    a status. Not so where something was killed, or the output tells of a network that is not there.
-    """
-    if log.evaluation.log_parser is None or not cut.ended or log.result.return_code > _KILLED:
-        return False
-    return bool(shown.strip()) and _NO_NETWORK.search(shown) is None
 
 
 def _test_patch_refused(line: str) -> bool:

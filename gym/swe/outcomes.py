@@ -75,6 +75,8 @@ class GradingRun:
     output: str = ""
     problem: str | None = None
     problem_kind: str = "verifier_error"
+    silent: bool = False
+    """The run came to its end and shows no result of any test: the environment is broken, or the patch broke what runs the tests."""
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property

@@ -40,7 +40,7 @@ class Evaluation:
     start_marker: str = START
     end_marker: str = END
     sentinel_folder: str | None = None
-    """Where a test that must fail is put, for a script that names no test files: below the work tree or absolute; see `sentinel`."""
+    """Where a test that must fail is put, for a script that names no test files: below the work tree, or absolute. See `sentinel`."""
     log_parser: str | None = None
     """A Python program of the data set's, run as `<stdout file> <stderr file> <result file>` in another fresh sandbox.
 

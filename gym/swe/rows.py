@@ -31,15 +31,19 @@ def test_names(row: Mapping[str, Any], name: str) -> list[str]:
     value = row.get(name)
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError:
-            try:
-                value = ast.literal_eval(value)
-            except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-                raise ValueError(f"{name} is neither JSON nor a Python list") from error
+            value = _literal(value)
+        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+            raise ValueError(f"{name} is neither JSON nor a Python list") from error
     if not isinstance(value, list) or not all(isinstance(item, str) for item in cast("list[Any]", value)):
         raise ValueError(f"{name} must be a list of test names")
     return cast("list[str]", value)
+
+
+def _literal(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except json.JSONDecodeError:
+        return ast.literal_eval(value)
 
 
 def required_tests(row: Mapping[str, Any], *names: str) -> tuple[str, ...]:

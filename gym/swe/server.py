@@ -5,12 +5,10 @@ release first; the agent never gets a grader's file, and the gold patch only whe
 `expose_gold_to` says so; a verdict is a zero only on evidence about the patch.
 """
 
-import asyncio
 import contextlib
-import math
 import time
-from collections.abc import AsyncGenerator, Generator
-from dataclasses import dataclass, field, replace
+from collections.abc import Generator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gym.protocol.errors import ContractError
@@ -25,8 +23,8 @@ from gym.servers import ResourcesServer, ResourcesSession, ServerContext, tool
 from gym.swe.boxes import Base, prepare
 from gym.swe.capture import CaptureError, capture, cleaned
 from gym.swe.config import SweConfig, cpu_environment
-from gym.swe.grading import TestLog, parse_log, read_log, run_tests
-from gym.swe.outcomes import GradingRun, Patch, nothing_to_grade, stored_patch, verdict_of
+from gym.swe.judging import HeldBox, Judge
+from gym.swe.outcomes import Patch, stored_patch
 from gym.swe.profile import Profile, Task
 
 
@@ -35,17 +33,11 @@ class TaskState:
     """What a session holds: its task, the one sandbox it has just now, and the patch once captured."""
 
     task: Task
-    box: OwnedSandbox | None = None
+    held: HeldBox = field(default_factory=HeldBox)
     base: Base | None = None
     patch: Patch | None = None
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
     """What every verdict on the session says: about the task sandbox, and how long things took."""
-
-    async def stop_box(self) -> None:
-        """Stop the sandbox that is held; nothing if there is none."""
-        if self.box is not None:
-            await self.box.stop()
-            self.box = None
 
 
 class SweServer(ResourcesServer[TaskState]):
@@ -57,6 +49,7 @@ class SweServer(ResourcesServer[TaskState]):
     def __init__(self, config: SweConfig, context: ServerContext) -> None:
         super().__init__(config, context)
         self._provider: Provider | None = None
+        self._judging = Judge(config, self.profile)
 
     async def start(self) -> None:
         """Make the provider, and remove the sandboxes of a predecessor that died."""
@@ -91,28 +84,29 @@ class SweServer(ResourcesServer[TaskState]):
         if self.config.is_verifying_golden_patch:
             state.patch = Patch(task.gold_patch.encode(errors="surrogateescape"), "golden")
             return
-        session.on_release("its sandbox", state.stop_box)
+        session.on_release("its sandbox", state.held.stop)
         with _as_contract_error():
             started = time.monotonic()
-            state.box = await self._start_box(session, task, "task")
+            box = state.held.box = await self._start_box(session, task, "task")
             made = time.monotonic()
-            state.base = await prepare(state.box, task, self.config.setup_timeout, scrub=self.config.apply_anti_cheating)
+            state.base = await prepare(box, task, self.config.setup_timeout, scrub=self.config.apply_anti_cheating)
             state.fields = {
-                "task_sandbox_observation": {"role": "task", **state.box.observations},
+                "task_sandbox_observation": {"role": "task", **box.observations},
                 "task_sandbox_start_time_taken": round(made - started, 3),
                 "task_preparation_time_taken": round(time.monotonic() - made, 3),
             }
-            session.sandbox_access = state.box.serialize(self.config.sandbox_provider)
+            session.sandbox_access = box.serialize(self.config.sandbox_provider)
 
     @tool
     async def gold_patch(self, session: ResourcesSession[TaskState]) -> dict[str, str]:
         """The reference solution, for agents that this server's configuration names in `expose_gold_to`."""
         if not self.config.expose_gold_to:
             raise ContractError(403, f"{self.context.instance} shows its gold patches to nobody (expose_gold_to)")
-        task = session.state.task
-        if not task.gold_patch.strip():
-            raise ContractError(422, f"the row of {task.instance_id} has no gold patch", kind="agent_run_error", terminal=True)
-        return {"patch": task.gold_patch}
+        gold = session.state.task.gold_patch
+        if not gold.strip():
+            without = f"the row of {session.state.task.instance_id} has no gold patch"
+            raise ContractError(422, without, kind="agent_run_error", terminal=True)
+        return {"patch": gold}
 
     async def verify(self, session: ResourcesSession[TaskState] | None, request: BaseVerifyRequest) -> Verdict:
         """Capture the patch, stop the task sandbox, grade in a fresh one."""
@@ -124,7 +118,7 @@ class SweServer(ResourcesServer[TaskState]):
             if lost is not None:
                 return lost
         assert state.patch is not None
-        return await self._grade(session, state, state.patch)
+        return await self._judge(session, state, state.patch)
 
     def lost_fields(self, request: BaseVerifyRequest) -> dict[str, Any]:
         """What every SWE row has."""
@@ -144,18 +138,18 @@ class SweServer(ResourcesServer[TaskState]):
             return Masked("session_lost", reason, {**self.lost_fields(request), **LOST_SESSION})
         state = TaskState(task)
         try:
-            return await self._grade(None, state, patch)
+            return await self._judge(None, state, patch)
         finally:
-            await state.stop_box()
+            await state.held.stop()
 
     async def _capture(self, state: TaskState) -> Masked | None:
         """Take the patch and stop the task sandbox. The answer is a verdict only if there is no patch to judge."""
         fields = {"instance_id": state.task.instance_id, "resolved": False, **state.fields, **LOST_SESSION}
-        if state.box is None or state.base is None:
+        if state.held.box is None or state.base is None:
             return Masked("session_lost", "the task sandbox is gone, and with it the patch", fields)
         started = time.monotonic()
         try:
-            patch = await capture(state.box, state.task, state.base, self.config.patch_capture_mode, self.config.setup_timeout)
+            patch = await capture(state.held.box, state.task, state.base, self.config.patch_capture_mode, self.config.setup_timeout)
         except SandboxError as error:
             return Masked("session_lost", f"the patch could not be captured: {error}", fields)
         except CaptureError as error:
@@ -163,66 +157,14 @@ class SweServer(ResourcesServer[TaskState]):
             return Masked("verifier_error", f"the patch could not be captured: {error}", {**fields, "evaluation_completed": False})
         state.fields["patch_capture_time_taken"] = round(time.monotonic() - started, 3)
         with _as_contract_error():
-            await state.stop_box()
+            await state.held.stop()
         state.patch = patch
         return None
 
-    async def _grade(self, session: ResourcesSession[TaskState] | None, state: TaskState, patch: Patch) -> Verdict:
+    async def _judge(self, session: ResourcesSession[TaskState] | None, state: TaskState, patch: Patch) -> Verdict:
         shown = patch.row(self.config.include_model_patch_in_response)
         base: dict[str, Any] = {"instance_id": state.task.instance_id, **shown, **state.fields}
-        if not patch.data:
-            return nothing_to_grade(base)
-        run = GradingRun(None, problem="not run")
-        total = self.config.verification_total_timeout or math.inf
-        began = time.monotonic()
-        for attempt in range(self.config.inconclusive_verification_retries + 1):
-            left = total - (time.monotonic() - began)
-            if attempt and left <= 0:
-                break
-            run = await self._grade_once(session, state, patch, min(self.config.evaluation_timeout, left))
-            base["verification_attempts"] = attempt + 1
-            if run.conclusive:
-                break
-        return verdict_of(run, base)
-
-    async def _grade_once(self, session: ResourcesSession[TaskState] | None, state: TaskState, patch: Patch, timeout: float) -> GradingRun:
-        """One try in a sandbox of its own, which is stopped whatever happens. A sandbox that breaks is a try without a verdict."""
-        started = time.monotonic()
-        timing: dict[str, Any] = {}
-        sentinel, setup_timeout = self.config.apply_anti_cheating, self.config.setup_timeout
-        try:
-            async with self._fresh_box(session, state) as box:
-                timing = {
-                    "eval_sandbox_start_time_taken": round(time.monotonic() - started, 3),
-                    "verifier_sandbox_observation": {"role": "verifier", **box.observations},
-                }
-                found = await run_tests(box, self.profile, state.task, patch, setup_timeout, timeout, sentinel=sentinel)
-            parsed: str | GradingRun | None = None
-            if isinstance(found, TestLog) and found.evaluation.log_parser is not None:
-                async with self._fresh_box(session, state) as box:
-                    parsed = await parse_log(box, found, setup_timeout)
-            if isinstance(found, GradingRun):
-                run = found
-            elif isinstance(parsed, GradingRun):
-                run = parsed
-            else:
-                run = await asyncio.to_thread(read_log, self.profile, state.task, found, parsed)
-        except SandboxError as error:
-            run = GradingRun(None, problem=f"the grading sandbox failed: {error}", problem_kind=_kind(error))
-        _must_be_stopped(state)
-        timing["patch_verification_time_taken"] = round(time.monotonic() - started, 3)
-        return replace(run, fields={**run.fields, **timing})
-
-    @contextlib.asynccontextmanager
-    async def _fresh_box(self, session: ResourcesSession[TaskState] | None, state: TaskState) -> AsyncGenerator[OwnedSandbox]:
-        """A grading sandbox, stopped at the end; one that cannot be stopped stays registered for release."""
-        _must_be_stopped(state)
-        state.box = await self._start_box(session, state.task, "verifier")
-        try:
-            yield state.box
-        finally:
-            with contextlib.suppress(SandboxError):
-                await state.stop_box()
+        return await self._judging.judge(state.held, lambda: self._start_box(session, state.task, "verifier"), state.task, patch, base)
 
     async def _start_box(self, session: ResourcesSession[TaskState] | None, task: Task, role: Role) -> OwnedSandbox:
         asked = self.config.sandbox_config
@@ -246,11 +188,6 @@ class SweServer(ResourcesServer[TaskState]):
             raise ContractError(422, f"the row is not a task of {self.context.instance}: {error}") from error
 
 
-def _must_be_stopped(state: TaskState) -> None:
-    if state.box is not None:
-        raise ContractError(500, f"sandbox {state.box.sandbox_id} could not be stopped", kind="session_release_failed", terminal=False)
-
-
 @contextlib.contextmanager
 def _as_contract_error() -> Generator[None]:
     """A sandbox that fails is the provider's trouble (503, to be tried again), but for a spec that can never be met (422)."""
@@ -259,8 +196,3 @@ def _as_contract_error() -> Generator[None]:
     except SandboxError as error:
         terminal = error.kind == "protocol_violation"
         raise ContractError(422 if terminal else 503, str(error), kind=error.kind, terminal=terminal) from error
-
-
-def _kind(error: SandboxError) -> str:
-    """A failure kind for a verdict; a sandbox that merely vanished is the provider's fault."""
-    return "provider_unavailable" if error.kind in ("session_lost", "sandbox:file") else error.kind

@@ -1,11 +1,11 @@
-"""SWE-bench Verified as a profile: specs, scripts and log parsers are those of the `swebench` package.
+"""SWE-bench, Verified and Multilingual, as a profile: specs, scripts and log parsers are those of the `swebench` package.
 
 `make_test_spec` of the package is not used: for many repositories it fetches requirement files from
 the network. The script of the tests needs none of that.
 """
 
 from collections.abc import Callable, Mapping
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from swebench.harness.constants import (
@@ -22,6 +22,7 @@ from swebench.harness.test_spec.create_scripts import make_eval_script_list
 
 from gym.swe.profile import Evaluation, Grade, Task
 from gym.swe.rows import image_of, test_names, text
+from resources_servers.swebench.fixups import fixed
 
 WORKDIR = "/testbed"
 IMAGE = "swebench/sweb.eval.x86_64.{instance_id_1776}:latest"
@@ -38,7 +39,7 @@ PARSERS = _parsers_of(c, go, java, javascript, php, python, ruby, rust)
 
 
 class SwebenchProfile:
-    """Rows of SWE-bench Verified, and of data sets in the same format."""
+    """Rows of SWE-bench Verified and Multilingual, and of data sets in the same format."""
 
     def task(self, row: Mapping[str, Any], image_template: str | None) -> Task:
         """Read a row. Its image is that of the template, else the row's own `image`, else the published one."""
@@ -64,12 +65,13 @@ class SwebenchProfile:
             if specs is None:
                 raise ValueError(f"the swebench package knows no way to test {repo} {version}, and the row has no eval_script")
             commands = make_eval_script_list(dict(task.row), specs, "testbed", WORKDIR, base_commit, task.test_patch)
-            script = "\n".join(["set -uxo pipefail", *commands]) + "\n"
+            script = "\n".join(["set -uxo pipefail", *fixed(repo, commands)]) + "\n"
         return Evaluation(str(script))
 
     def grade(self, task: Task, output: str) -> Grade:
         """Read the output with the repository's parser, and judge with the package's report."""
-        statuses = dict(parser_of(task.row)(output, None))
+        # Of the test spec that parsers are given, two look at the id: those of repositories with several test runners.
+        statuses = dict(parser_of(task.row)(output, SimpleNamespace(instance_id=task.instance_id)))
         kind = eval_type_of(task.row)
         wanted = {FAIL_TO_PASS: test_names(task.row, FAIL_TO_PASS), PASS_TO_PASS: test_names(task.row, PASS_TO_PASS)}
         report = get_eval_tests_report(statuses, wanted, eval_type=kind)

@@ -258,6 +258,19 @@ async def test_output_without_evidence_is_masked_after_fresh_tries(make_rig: Any
     assert reason in verdict["failure_reason"]
 
 
+async def test_a_patch_that_breaks_what_runs_the_tests_is_a_zero_if_gold_does_not(rig: Any) -> None:
+    """No result of any test says nothing of the patch by itself; that the gold patch gives results in the same environment does."""
+    importing = "python -c 'import calc' && python -m pytest -rA -p no:cacheprovider tests/test_evaluate.py"
+    await rig.seed(eval_script=with_tests(rig.row, importing))
+    await rig.work("echo 'raise SystemExit(3)' > calc/__init__.py")
+    expect(await rig.verify(), reward=0.0, mask_sample=False, evaluation_completed=True, test_count=0, gold_control="resolved")
+    await rig.close()
+    broken = with_tests(rig.row, "echo no such environment; true")
+    await rig.seed("s2", eval_script=broken, instance_id="other", task_id="other")
+    await rig.work("echo 'raise SystemExit(3)' > calc/__init__.py")
+    expect(await rig.verify(), mask_sample=True, evaluation_completed=False, verification_attempts=2, gold_control=None)
+
+
 async def test_a_test_patch_that_does_not_apply_is_masked(make_rig: Any) -> None:
     rig = await make_rig(inconclusive_verification_retries=0)
     await rig.seed(eval_script=rig.row["eval_script"].replace("\n def test_division_by_zero", "\n def test_nothing_like_it"))

@@ -57,6 +57,13 @@ def test_what_a_provider_lacks_is_refused_all_at_once() -> None:
         ({"docker": {"create": {"netwrok": "none"}}}, "sandbox.docker.create.netwrok: unknown key; did you mean 'network'?"),
         ({"docker": {"coppy": {}}}, "sandbox.docker.coppy: unknown key; did you mean 'copy'?"),
         ({"docker": {"exec": {"concurrency": 0}}}, "sandbox.docker.exec.concurrency: input should be greater than or equal to 1 (got 0)"),
+        (
+            {"docker": {"reach_host": "http://10.0.0.1:80"}},
+            "sandbox.docker.reach_host: 'http://10.0.0.1:80' is not a host: write a name or",
+        ),
+        ({"docker": {"reach_host": "a b"}}, "sandbox.docker.reach_host: 'a b' is not a host"),
+        ({"docker": {"reach_listen": "10.0.0.1"}}, "sandbox.docker: reach_listen needs a reach_host, which is what containers call"),
+        ({"docker": {"reach_host": "none", "reach_listen": "::1"}}, "sandbox.docker: reach_listen needs a reach_host"),
         ({"docker": {}, "default_metadata": {"a": 1}}, "sandbox.default_metadata: must map names to strings"),
     ],
 )

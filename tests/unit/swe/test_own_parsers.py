@@ -1,4 +1,4 @@
-"""Runs that are read by a data set's own parser, without a sandbox: when an empty result speaks against the patch."""
+"""Runs that are read by a data set's own parser, without a sandbox: what an empty result is."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import pytest
 from gym.protocol.verdicts import Masked, Scored
 from gym.sandbox.spec import ExecResult
 from gym.swe.grading import TestLog, read_log
-from gym.swe.outcomes import verdict_of
+from gym.swe.outcomes import GradingRun, verdict_of
 from gym.swe.profile import Evaluation, Grade, Task, grade_required
 
 TASK = Task("i", "img", "/app", "", "", ("a",), {})
@@ -41,28 +41,31 @@ def test_a_result_gives_a_reward() -> None:
         assert found.reward == reward
 
 
-def test_a_run_without_any_result_that_came_to_its_end_is_a_zero() -> None:
+def run_of(stdout: str, *, stderr: str = "start\nend\n", code: int = 1, error: Any = None) -> GradingRun:
+    log = TestLog(ExecResult(stdout, stderr, code, error), Evaluation("", "start", "end", log_parser="x"), None, {})
+    return read_log(JsonProfile(), TASK, log, "{}")
+
+
+def test_a_run_without_any_result_that_came_to_its_end_is_silent() -> None:
+    """What that means is decided with the gold patch: see `judging`."""
     for stdout, stderr in ((BUILD_BROKE, "start\nend\n"), ("start\nend\n", BUILD_BROKE)):
-        found = verdict(stdout, "{}", stderr=stderr)
-        assert isinstance(found, Scored), found
-        assert (found.reward, found.fields["evaluation_completed"], found.fields["failed_required_tests"]) == (0.0, True, ["a"])
+        run = run_of(stdout, stderr=stderr)
+        assert (run.silent, run.conclusive) == (True, False)
 
 
 @pytest.mark.parametrize(
     ("stdout", "changes"),
     [
-        ("start\nend\n", {}),
         (BUILD_BROKE, {"code": 137}),
         (BUILD_BROKE, {"error": "timeout", "code": 124}),
         ("start\ncannot find symbol\n", {}),
-        ("start\nnpm ERR! getaddrinfo ENOTFOUND registry.example.com\nend\n", {}),
-        (BUILD_BROKE, {"stderr": "start\ncurl: (6) Could not resolve host: example.com\nend\n"}),
         ("error: patch failed: a.py:1\n" + BUILD_BROKE, {}),
         (BUILD_BROKE, {"stderr": "error: a.py: patch does not apply\nstart\nend\n"}),
     ],
 )
 def test_otherwise_nothing_is_known(stdout: str, changes: dict[str, Any]) -> None:
-    assert isinstance(verdict(stdout, "{}", **changes), Masked)
+    run = run_of(stdout, **changes)
+    assert (run.silent, run.conclusive) == (False, False)
 
 
 def test_a_result_that_is_none_is_masked() -> None:
