@@ -13,8 +13,11 @@ from gym.swe.rows import image_from_template, text, word
 WORKDIR = "/testbed"
 TESTS, RUNNER = "/r2e_tests", "/run_tests.sh"
 _PLACES = ("", "/root/", "/")
-_NOTES = ("syn_issue", "expected_test_output", "execution_result", "parsed_commit", "modified_files", "modified_entities")
-HIDDEN = (*(f"{place}{name}" for place in _PLACES for name in ("r2e_tests", "run_tests.sh", "expected_test_output.json")), *(f"{n}.json" for n in _NOTES))
+_NOTES = ("syn_issue", "execution_result", "parsed_commit", "modified_files", "modified_entities")
+HIDDEN = (
+    *(f"{place}{name}" for place in _PLACES for name in ("r2e_tests", "run_tests.sh", "expected_test_output.json")),
+    *(f"{name}.json" for name in _NOTES),
+)
 
 GATHER = f"""# Put the hidden tests and their runner where no patch reaches them.
 for folder in r2e_tests /root/r2e_tests; do [ -e {TESTS} ] || [ ! -d $folder ] || mv $folder {TESTS}; done

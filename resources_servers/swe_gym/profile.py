@@ -19,10 +19,12 @@ IMAGE = "xingyaoww/sweb.eval.x86_64.{instance_id_s}:latest"
 PASSING = frozenset({"PASSED", "XFAIL"})
 
 _TABLE = json.loads(Path(__file__).with_name("specs.json").read_text())
-SPECS = {(spec["repo"], version): {"install": _TABLE["install"], **spec} for spec in _TABLE["specs"] for version in spec["versions"].split()}
+SPECS = {
+    (spec["repo"], version): {"install": _TABLE["install"], **spec} for spec in _TABLE["specs"] for version in spec["versions"].split()
+}
 _NO_TESTS = (".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml")
 _MYPY_CASE = re.compile(r"\[case ([^\]]+)\]")
-_ACTIVATE = """. /opt/miniconda3/bin/activate && conda activate testbed || { echo 'the image has no conda environment testbed'; exit 96; }"""
+_ACTIVATE = """. /opt/miniconda3/bin/activate && conda activate testbed || { echo 'there is no conda environment testbed'; exit 96; }"""
 
 
 class SweGymProfile:

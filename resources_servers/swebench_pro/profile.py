@@ -14,8 +14,8 @@ IMAGES = "jefzda/sweap-images"
 RUN_SCRIPT = "/tmp/gym-run-script.sh"
 _ENV = re.compile(r"^[ \t]*ENV[ \t]+((?:.*\\\r?\n)*.*)$", re.MULTILINE)
 _CHECKOUT = re.compile(r"git checkout (?P<commit>[0-9a-f]{40}) -- .+")
-_WORST_FIRST = ("ERROR", "FAILED", "SKIPPED")
-"""A test that is named twice counts as the worse; every status that is not here is worse than PASSED and better than these."""
+_BADNESS = {"PASSED": 0, "SKIPPED": 2, "FAILED": 3, "ERROR": 4}
+"""A test that is named twice counts as the worse; every other status is next to PASSED."""
 
 
 class SwebenchProProfile:
@@ -62,7 +62,7 @@ class SwebenchProProfile:
         statuses: dict[str, str] = {}
         for test in json.loads(output)["tests"]:
             name, status = str(test["name"]), str(test["status"])
-            statuses[name] = min(statuses.get(name, status), status, key=_badness)
+            statuses[name] = max(statuses.get(name, status), status, key=lambda said: _BADNESS.get(said, 1))
         failed = tuple(test for test in task.required if statuses.get(test) != "PASSED")
         surely = tuple(test for test in failed if statuses.get(test) in ("FAILED", "ERROR"))
         return Grade(not failed, statuses, failed, surely, {"failed_required_tests": list(failed)})
@@ -79,7 +79,7 @@ def exports(dockerfile: str) -> list[str]:
 
 
 def put_tests(task: Task, base_commit: str) -> str:
-    """Put the tests of the solution in place: its files where the image's repository has that commit, as upstream does, else the test patch.
+    """Put the solution's tests in place: its files where the image's repository has that commit, as upstream does, else the test patch.
 
     The files are preferred, as published test patches lack the content of binary files. An image that was made without
     the future lacks the commit, and some rows end with another command: for text, the test patch says the same.
@@ -94,9 +94,3 @@ def put_tests(task: Task, base_commit: str) -> str:
 
 def _on_both_streams(marker: str) -> str:
     return f"echo '{marker}'; echo '{marker}' >&2"
-
-
-def _badness(status: str) -> int:
-    if status == "PASSED":
-        return len(_WORST_FIRST) + 1
-    return _WORST_FIRST.index(status) if status in _WORST_FIRST else len(_WORST_FIRST)

@@ -18,7 +18,8 @@ ROW: dict[str, Any] = {
     "problem_statement": "p",
     "expected_output_json": json.dumps(EXPECTED),
 }
-SUMMARY = "x\n== short test summary info ==\nPASSED r2e_tests/test_1.py::test_a\nPASSED r2e_tests/test_1.py::C::test_b\n"
+FIRST = "PASSED r2e_tests/test_1.py::test_a"
+SUMMARY = f"x\n== short test summary info ==\n{FIRST}\nPASSED r2e_tests/test_1.py::C::test_b\n"
 KNOWN = "FAILED r2e_tests/test_1.py::\x1b[1mtest_c\x1b[0m - ValueError: PASSED\n=== 1 failed, 2 passed ===\n"
 
 
@@ -71,7 +72,7 @@ def test_tests_are_linked_for_the_run_only() -> None:
         (SUMMARY, ("test_c",), ()),
         (SUMMARY + KNOWN + "PASSED r2e_tests/test_1.py::test_d\n", ("test_d",), ()),
         (SUMMARY + KNOWN + "ERROR r2e_tests/test_1.py::test_d - x\n", ("test_d",), ("test_d",)),
-        (SUMMARY.replace("PASSED r2e_tests/test_1.py::test_a", "FAILED r2e_tests/test_1.py::test_a - PASSED") + KNOWN, ("test_a",), ("test_a",)),
+        (SUMMARY.replace(FIRST, FIRST.replace("PASSED", "FAILED") + " - PASSED") + KNOWN, ("test_a",), ("test_a",)),
         ("PASSED r2e_tests/test_1.py::test_a\n", ("test_a", "C.test_b", "test_c"), ()),
     ],
 )
@@ -81,5 +82,6 @@ def test_the_maps_must_be_equal(output: str, failed: tuple[str, ...], definite: 
 
 
 def test_a_runner_of_unittests_is_read_too() -> None:
-    assert statuses("==== short test summary info ====\nFAILED r2e_tests.test_1::C::test_a\n= 1 failed in 0.1s =\n") == {"C.test_a": "FAILED"}
+    printed = "==== short test summary info ====\nFAILED r2e_tests.test_1::C::test_a\n= 1 failed in 0.1s =\n"
+    assert statuses(printed) == {"C.test_a": "FAILED"}
     assert expected(ROW)["test_c"] == "FAILED"

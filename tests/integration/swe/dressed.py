@@ -20,7 +20,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SHARED = Path(os.environ.get("GYM_SHARED") or REPOSITORY.parent / "shared")
-NO_FIT = "diff --git a/tests/test_evaluate.py b/tests/test_evaluate.py\n--- a/tests/test_evaluate.py\n+++ b/tests/test_evaluate.py\n@@ -1 +1 @@\n-x\n+y\n"
+NO_FIT = "diff --git a/tests/test_a.py b/tests/test_a.py\n--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-x\n+y\n"
 """A test patch that fits nothing."""
 ABSENT_COMMIT = "1234567" * 5 + "12345"
 
@@ -52,7 +52,8 @@ TASKS = {
     ),
     "pylint-dev__pylint-4551": Written(
         "swebench_verified.jsonl",
-        "import astroid\nimport pytest\nfrom pylint.pyreverse import utils\n\n\n@pytest.mark.parametrize('text', ['a: str = None', 'a: int = None'])\n"
+        "import astroid\nimport pytest\nfrom pylint.pyreverse import utils\n\n\n"
+        "@pytest.mark.parametrize('text', ['a: str = None', 'a: int = None'])\n"
         "def test_annotation(text):\n    assert utils.get_annotation(astroid.extract_node(text).value).name.startswith('Optional[')\n\n\n"
         "def test_visibility():\n    assert utils.get_visibility('_x') == 'protected'\n",
         {"test_annotation[a: str = None]": "PASSED", "test_annotation[a: int = None]": "PASSED", "test_visibility": "PASSED"},

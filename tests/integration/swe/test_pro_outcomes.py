@@ -9,7 +9,9 @@ from tests.integration.swe import dressed
 
 pytestmark = pytest.mark.docker
 
-RUN = '. /opt/miniconda3/bin/activate; conda activate testbed; cd /testbed; python -m pytest -v -p no:cacheprovider "$@"; echo to stderr >&2\n'
+RUN = """. /opt/miniconda3/bin/activate; conda activate testbed; cd /testbed
+python -m pytest -v -p no:cacheprovider "$@"; echo to stderr >&2
+"""
 
 
 @pytest.fixture
@@ -33,8 +35,10 @@ async def test_gold_resolves_and_both_streams_are_shown(make_rig: Any, pro_row: 
 
 async def test_a_patch_that_breaks_the_build_is_a_zero(make_rig: Any, pro_row: dict[str, Any]) -> None:
     broken = "diff --git a/calc/new.py b/calc/new.py\nnew file mode 100644\n--- /dev/null\n+++ b/calc/new.py\n@@ -0,0 +1 @@\n+x\n"
-    verdict = await judged(make_rig, pro_row | {"run_script": f"test -e /testbed/calc/new.py && echo no build || {{ {RUN} }}"}, broken)
-    assert (verdict["reward"], verdict["mask_sample"], verdict["evaluation_completed"], verdict["test_count"]) == (0.0, False, True, 0), verdict
+    build = "[ ! -e /testbed/calc/new.py ] || { echo no build; exit 1; }\n"
+    verdict = await judged(make_rig, pro_row | {"run_script": build + RUN}, broken)
+    assert (verdict["reward"], verdict["mask_sample"], verdict["evaluation_completed"]) == (0.0, False, True), verdict
+    assert verdict["test_count"] == 0
 
 
 @pytest.mark.parametrize(
