@@ -52,8 +52,8 @@ def test_the_files_of_a_test_patch() -> None:
     "ruin",
     [
         ":",
-        "echo mine > tests/test_a.py; echo mine > \"tests/added it's.py\"; rm tests/gone.py",
-        "rm tests/test_a.py; mkdir tests/test_a.py; ln -s /etc/passwd \"tests/added it's.py\"",
+        'echo mine > tests/test_a.py; echo mine > "tests/added it\'s.py"; rm tests/gone.py',
+        'rm tests/test_a.py; mkdir tests/test_a.py; ln -s /etc/passwd "tests/added it\'s.py"',
         "rm -r tests",
     ],
 )
@@ -67,7 +67,9 @@ def test_the_test_patch_applies_whatever_became_of_its_files(repository: Path, r
     assert ">>>>> Start" not in apply_test_patch("HEAD", PATCH), "a patch cannot hold a marker of the script"
 
 
-@pytest.mark.parametrize("patch", [PATCH.replace("-old", "-older"), PATCH.replace("+++ b/tests/test_a.py\n", "+++ b/tests/test_a.py\n@@ @@\n")])
+@pytest.mark.parametrize(
+    "patch", [PATCH.replace("-old", "-older"), PATCH.replace("+++ b/tests/test_a.py\n", "+++ b/tests/test_a.py\n@@ @@\n")]
+)
 def test_a_test_patch_that_does_not_fit_ends_the_script_with_gits_words(repository: Path, patch: str) -> None:
     done = bash(f"{apply_test_patch('HEAD', patch)}\necho went on", repository)
     assert (done.returncode, done.stdout) == (1, b"")
