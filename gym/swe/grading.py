@@ -5,6 +5,7 @@ follows from it is said in `outcomes`.
 """
 
 import posixpath
+import re
 import secrets
 import time
 from collections.abc import Mapping
@@ -21,6 +22,10 @@ from gym.swe.profile import Evaluation, Grade, Profile, Task
 from gym.swe.sentinel import Sentinel, evidence, forged, plant, without_sentinel
 
 _LOG_BYTES = 64 * 2**20
+_KILLED = 128
+_NO_NETWORK = re.compile(
+    r"temporary failure in name resolution|could not resolve host|name or service not known|no such host|EAI_AGAIN|ENOTFOUND", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ def read_log(profile: Profile, task: Task, log: TestLog, parsed: str | None = No
         return nothing(grade)
     if not cut.ended and not timed_out and not grade.definitely_failed:  # a script under `set -e` ends with the tests that fail
         return nothing(f"the tests ended without their end marker (exit {result.return_code})")
-    if not grade.statuses:
+    if not grade.statuses and not _could_not_run(log, cut, shown):
         return nothing("no test result could be read from the output" + early)
     if result.truncated and not grade.resolved and not grade.definitely_failed:
         return nothing(f"the tests printed more than {_LOG_BYTES // 2**20} MiB, and a required test is not in what is left")
@@ -163,6 +168,17 @@ def _grade(profile: Profile, task: Task, log: TestLog, output: str) -> Grade | s
     if not profile.grade(task, found.summaries).resolved:
         return forged(grade, "results were printed that pytest's own summary does not have")
     return grade
+
+
+def _could_not_run(log: TestLog, cut: Cut, shown: str) -> bool:
+    """Whether a run without any result speaks against the patch: it came to its end, and the data set's own parser found nothing.
+
+    That is what a patch that does not compile gives, and must not be masked. A pytest run says so itself, by
+    a status. Not so where something was killed, or the output tells of a network that is not there.
+    """
+    if log.evaluation.log_parser is None or not cut.ended or log.result.return_code > _KILLED:
+        return False
+    return bool(shown.strip()) and _NO_NETWORK.search(shown) is None
 
 
 def _test_patch_refused(line: str) -> bool:

@@ -20,6 +20,8 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SHARED = Path(os.environ.get("GYM_SHARED") or REPOSITORY.parent / "shared")
+NO_FIT = "diff --git a/tests/test_evaluate.py b/tests/test_evaluate.py\n--- a/tests/test_evaluate.py\n+++ b/tests/test_evaluate.py\n@@ -1 +1 @@\n-x\n+y\n"
+"""A test patch that fits nothing."""
 ABSENT_COMMIT = "1234567" * 5 + "12345"
 
 
@@ -114,8 +116,6 @@ def as_scale_swe(row: dict[str, Any]) -> dict[str, Any]:
     """Our test as the row's own, beside the real ones; JSON strings."""
     written = _written(row)
     own = [f"test_fail_to_pass.py::{name.replace('.', '::', 1)}" for name, status in written.statuses.items() if status == "PASSED"]
-    known = [row["PASS_TO_PASS"], row["FAIL_TO_PASS"]]
-    passing, failing = (value if isinstance(value, list) else json.loads(value) for value in known)
     return {
         "instance_id": row["instance_id"],
         "workdir": "/testbed",
@@ -125,8 +125,8 @@ def as_scale_swe(row: dict[str, Any]) -> dict[str, Any]:
         "pre_commands": "git checkout -f -q HEAD && git checkout -q -b scaleswe && git gc -q --prune=now\\n",
         "f2p_patch": row["test_patch"],
         "f2p_script": written.source,
-        "FAIL_TO_PASS": json.dumps([*failing, own[0]]),
-        "PASS_TO_PASS": json.dumps([*passing, *own[1:]]),
+        "FAIL_TO_PASS": json.dumps([*_names(row, "FAIL_TO_PASS"), own[0]]),
+        "PASS_TO_PASS": json.dumps([*_names(row, "PASS_TO_PASS"), *own[1:]]),
     }
 
 
@@ -141,6 +141,48 @@ def as_r2e_gym(row: dict[str, Any]) -> dict[str, Any]:
     expected = {f"\x1b[1m{name}\x1b[0m": status for name, status in _written(row).statuses.items()}
     kept = {name: row[name] for name in ("instance_id", "patch", "problem_statement")}
     return {**kept, "docker_image": row["image"], "expected_output_json": json.dumps(expected)}
+
+
+_PRO_RUN = """#!/bin/bash
+set -e
+cd /app
+IFS=',' read -r -a files <<< "$1"
+[ "$SAID" = "a b" ] || { echo "no ENV of the Dockerfile" >&2; exit 1; }
+python -m pytest -v --color=no -p no:cacheprovider "${files[@]}" || true
+"""
+
+PRO_PARSER = """
+import json, re, sys
+
+tests = []
+for line in open(sys.argv[1]):
+    found = re.match(r"(\\S+::\\S+).* (PASSED|FAILED|SKIPPED|ERROR)\\b", line)
+    if found:
+        tests.append({"name": found[1], "status": found[2]})
+json.dump({"tests": tests}, open(sys.argv[3], "w"))
+"""
+
+
+def as_swebench_pro(row: dict[str, Any]) -> dict[str, Any]:
+    """A run script and a parser of ours. The tests come from the solution's commit for one task; the others' commit is absent."""
+    files = sorted({test.split("::")[0] for test in _names(row, "FAIL_TO_PASS") + _names(row, "PASS_TO_PASS")})
+    commit = row["solution"] if row["instance_id"] == "tox-dev__pipdeptree-279" else ABSENT_COMMIT
+    return {
+        **{name: row[name] for name in ("instance_id", "base_commit", "patch", "problem_statement", "image")},
+        "test_patch": "" if commit == row["solution"] else row["test_patch"],
+        "before_repo_set_cmd": f"git reset --hard {row['base_commit']}\ngit checkout {commit} -- {' '.join(files)}\n",
+        "selected_test_files_to_run": json.dumps(files),
+        "fail_to_pass": str(_names(row, "FAIL_TO_PASS")),
+        "pass_to_pass": json.dumps(_names(row, "PASS_TO_PASS")),
+        "run_script": _PRO_RUN,
+        "parser_script": PRO_PARSER,
+        "base_dockerfile": "FROM base\nENV SAID a b\n",
+        "instance_dockerfile": "FROM base\n",
+    }
+
+
+def _names(row: dict[str, Any], field: str) -> list[str]:
+    return row[field] if isinstance(row[field], list) else json.loads(row[field])
 
 
 Dress = Callable[[dict[str, Any]], dict[str, Any]]

@@ -9,6 +9,7 @@ import pytest
 from resources_servers.r2e_gym.app import R2eGymServer
 from resources_servers.scale_swe.app import ScaleSweServer
 from resources_servers.swe_gym.app import SweGymServer
+from resources_servers.swebench_pro.app import SwebenchProServer
 from tests.integration.swe import dressed
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
@@ -18,6 +19,7 @@ PROFILES: dict[str, tuple[type, dressed.Dress, bool]] = {
     "scale_swe": (ScaleSweServer, dressed.as_scale_swe, False),
     "swe_gym": (SweGymServer, dressed.as_swe_gym, False),
     "r2e_gym": (R2eGymServer, dressed.as_r2e_gym, True),
+    "swebench_pro": (SwebenchProServer, dressed.as_swebench_pro, True),
 }
 """Server, how a row is dressed for it, and whether that takes an image of its own."""
 
