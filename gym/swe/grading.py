@@ -23,8 +23,10 @@ from gym.swe.sentinel import Sentinel, evidence, forged, plant, without_sentinel
 
 _LOG_BYTES = 64 * 2**20
 _KILLED = 128
-_NO_NETWORK = re.compile(
-    r"temporary failure in name resolution|could not resolve host|name or service not known|no such host|EAI_AGAIN|ENOTFOUND", re.IGNORECASE
+_NOT_THE_PATCH = re.compile(
+    r"temporary failure in name resolution|could not resolve host|name or service not known|no such host|EAI_AGAIN|ENOTFOUND"
+    r"|killed signal terminated|cannot allocate memory|no space left on device",
+    re.IGNORECASE,
 )
 
 
@@ -146,7 +148,7 @@ def read_log(profile: Profile, task: Task, log: TestLog, parsed: str | None = No
         return nothing(grade)
     if not cut.ended and not timed_out and not grade.definitely_failed:  # a script under `set -e` ends with the tests that fail
         return nothing(f"the tests ended without their end marker (exit {result.return_code})")
-    if not grade.statuses and not _could_not_run(log, cut, shown):
+    if not grade.statuses and (grade.resolved or not _could_not_run(log, cut, shown)):
         return nothing("no test result could be read from the output" + early)
     if result.truncated and not grade.resolved and not grade.definitely_failed:
         return nothing(f"the tests printed more than {_LOG_BYTES // 2**20} MiB, and a required test is not in what is left")
@@ -171,14 +173,15 @@ def _grade(profile: Profile, task: Task, log: TestLog, output: str) -> Grade | s
 
 
 def _could_not_run(log: TestLog, cut: Cut, shown: str) -> bool:
-    """Whether a run without any result speaks against the patch: it came to its end, and the data set's own parser found nothing.
+    """Whether a run without any result speaks against the patch: it came to its end, and there is a build, or a parser of the data set's own.
 
-    That is what a patch that does not compile gives, and must not be masked. A pytest run says so itself, by
-    a status. Not so where something was killed, or the output tells of a network that is not there.
+    That is what a patch that does not compile gives, and must not be masked. A pytest run says so itself, by a
+    status. Not so where something was killed, or the output tells of a network, memory or disk that is not there.
     """
-    if log.evaluation.log_parser is None or not cut.ended or log.result.return_code > _KILLED:
+    judges = log.evaluation.builds or log.evaluation.log_parser is not None
+    if not judges or not cut.ended or log.result.return_code > _KILLED:
         return False
-    return bool(shown.strip()) and _NO_NETWORK.search(shown) is None
+    return bool(shown.strip()) and _NOT_THE_PATCH.search(shown) is None
 
 
 def _test_patch_refused(line: str) -> bool:

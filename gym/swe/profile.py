@@ -41,6 +41,8 @@ class Evaluation:
     end_marker: str = END
     sentinel_folder: str | None = None
     """Where a test that must fail is put, for a script that does not name its test files: below the work tree, or absolute. See `sentinel`."""
+    builds: bool = False
+    """Whether a build comes first. A run that came to its end without any result then speaks against the patch: it does not compile."""
     log_parser: str | None = None
     """A Python program of the data set's, run as `<stdout file> <stderr file> <result file>` in another fresh sandbox.
 

@@ -1,4 +1,4 @@
-"""Runs that are read by a data set's own parser, without a sandbox: when an empty result speaks against the patch."""
+"""Runs whose tests are built, or read by a data set's own parser, without a sandbox: when an empty result speaks against the patch."""
 
 import json
 from collections.abc import Mapping
@@ -27,6 +27,13 @@ class JsonProfile:
 
     def grade(self, task: Task, output: str) -> Grade:
         return grade_required(task, json.loads(output))
+
+
+class Lines(JsonProfile):
+    """The parser is the profile's, and finds nothing in these logs."""
+
+    def grade(self, task: Task, output: str) -> Grade:
+        return grade_required(task, {})
 
 
 def verdict(stdout: str, parsed: str, *, stderr: str = "start\nend\n", code: int = 1, error: Any = None) -> Scored | Masked:
@@ -63,6 +70,22 @@ def test_a_run_without_any_result_that_came_to_its_end_is_a_zero() -> None:
 )
 def test_otherwise_nothing_is_known(stdout: str, changes: dict[str, Any]) -> None:
     assert isinstance(verdict(stdout, "{}", **changes), Masked)
+
+
+@pytest.mark.parametrize(
+    ("builds", "output", "reward"),
+    [
+        (True, BUILD_BROKE, 0.0),
+        (False, BUILD_BROKE, None),
+        (True, "start\ncc1: fatal error: Killed signal terminated program\nend\n", None),
+        (True, "start\nend\n", None),
+    ],
+)
+def test_where_a_build_comes_first(builds: bool, output: str, reward: float | None) -> None:
+    """With no parser of the data set's own, it is the profile that says so."""
+    log = TestLog(ExecResult(output, "", 0), Evaluation("", "start", "end", builds=builds), None, {})
+    found = verdict_of(read_log(Lines(), TASK, log), {})
+    assert (found.reward if isinstance(found, Scored) else None) == reward
 
 
 def test_a_result_that_is_none_is_masked() -> None:
