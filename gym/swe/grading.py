@@ -173,7 +173,7 @@ def _grade(profile: Profile, task: Task, log: TestLog, output: str) -> Grade | s
 
 
 def _could_not_run(log: TestLog, cut: Cut, shown: str) -> bool:
-    """Whether a run without any result speaks against the patch: it came to its end, and there is a build, or a parser of the data set's own.
+    """Whether a run without any result speaks against the patch: it came to its end, after a build or with a parser of the data set's own.
 
     That is what a patch that does not compile gives, and must not be masked. A pytest run says so itself, by a
     status. Not so where something was killed, or the output tells of a network, memory or disk that is not there.

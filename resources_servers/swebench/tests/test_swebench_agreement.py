@@ -25,6 +25,7 @@ SCORED: dict[str, bool] = {
     "calc_syntax_error": False,
     "calc_all_skipped": False,
     "ring_gold": True,
+    "ring_broken_build": False,  # with no result at all, which in C speaks against the patch
 }
 """Logs on which both sides judge: resolved or not."""
 
@@ -35,7 +36,6 @@ MASKED = {
     "calc_truncated": "without their end marker",
     "calc_timed_out": "without their end marker",
     "calc_zero_tests": "no test result could be read",
-    "ring_broken_build": "no test result could be read",
 }
 """Logs that show nothing about the model's patch: unresolved for the package, and masked with a reason by us."""
 
@@ -57,7 +57,7 @@ def test_verdict_and_statuses_are_the_same(ask: Ask, name: str) -> None:
     assert theirs["resolved"] is ours["resolved"] is SCORED[name]
     assert ours["scored"]
     assert theirs["statuses"] == ours["statuses"]
-    assert theirs["statuses"]
+    assert theirs["statuses"] or name == "ring_broken_build"
 
 
 @pytest.mark.parametrize("name", MASKED)
