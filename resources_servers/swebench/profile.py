@@ -66,6 +66,7 @@ class SwebenchProfile:
                 raise ValueError(f"the swebench package knows no way to test {repo} {version}, and the row has no eval_script")
             commands = make_eval_script_list(dict(task.row), specs, "testbed", WORKDIR, base_commit, task.test_patch)
             script = "\n".join(["set -uxo pipefail", *fixed(repo, commands)]) + "\n"
+        # What pytest cannot load it names as an error; a project that does not compile, or a script that does not load, names no test.
         return Evaluation(str(script))
 
     def grade(self, task: Task, output: str) -> Grade:

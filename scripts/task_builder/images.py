@@ -101,10 +101,10 @@ def docker(*args: str, stdin: bytes | None = None) -> str:
 
 def _labels(names: list[str]) -> dict[str, str]:
     """What the images that are there were built from."""
-    template = f'{{{{index .RepoTags 0}}}} {{{{index .Config.Labels "{LABEL}"}}}}'
     listed = docker("image", "ls", "--filter", f"label={LABEL}", "--format", "{{.Repository}}:{{.Tag}}").split()
     present = [name for name in names if name in listed]
-    lines = docker("image", "inspect", "-f", template.replace("{{index .RepoTags 0}} ", ""), *present).split() if present else []
+    template = f'{{{{index .Config.Labels "{LABEL}"}}}}'
+    lines = docker("image", "inspect", "-f", template, *present).split() if present else []
     return dict(zip(present, lines, strict=True))
 
 

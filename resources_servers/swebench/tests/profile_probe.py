@@ -14,7 +14,7 @@ from gym.protocol.verdicts import Scored
 from gym.sandbox.spec import ExecResult
 from gym.swe.grading import TestLog, read_log
 from gym.swe.outcomes import verdict_of
-from gym.swe.profile import Evaluation, Task
+from gym.swe.profile import Task
 from gym.swe.rows import test_names
 from resources_servers.swebench import profile as module
 
@@ -43,7 +43,8 @@ def theirs(row: dict[str, Any], path: str) -> dict[str, Any]:
 def ours(row: dict[str, Any], path: str) -> dict[str, Any]:
     """What the server makes of the same log, but for the sentinel, which no old log has."""
     result = ExecResult(Path(path).read_bytes().decode(errors="replace"), "", 0)
-    run = read_log(PROFILE, task_of(row), TestLog(result, Evaluation(""), None, {}))
+    task = task_of(row)
+    run = read_log(PROFILE, task, TestLog(result, PROFILE.evaluation(task, "HEAD"), None, {}))
     verdict = verdict_of(run, {})
     shown = {"scored": isinstance(verdict, Scored), "resolved": verdict.fields["resolved"], "problem": run.problem}
     return {**shown, "statuses": dict(run.grade.statuses) if run.grade else {}}

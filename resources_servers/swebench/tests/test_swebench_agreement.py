@@ -35,7 +35,7 @@ MASKED = {
     "calc_truncated": "without their end marker",
     "calc_timed_out": "without their end marker",
     "calc_zero_tests": "no test result could be read",
-    "ring_broken_build": "no test result could be read",
+    "ring_broken_build": "no test result could be read",  # a zero in the end, if the gold patch gives results: one log cannot tell
 }
 """Logs that show nothing about the model's patch: unresolved for the package, and masked with a reason by us."""
 

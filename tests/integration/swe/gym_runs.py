@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -70,12 +71,12 @@ def boxes(run_id: str) -> list[str]:
 
 
 @contextmanager
-def watched() -> Iterator[list[tuple[str, str, str]]]:
-    """Every start and end of a sandbox while the context lasts: (run id, role, create or destroy); filled in at its end.
+def watched() -> Iterator[list[tuple[str, str]]]:
+    """Every start and end of a sandbox while the context lasts: (instance, create or destroy with its role); filled in at its end.
 
     Listened to as they happen: the engine remembers only its last few hundred, and other tests run beside this one.
     """
-    events: list[tuple[str, str, str]] = []
+    events: list[tuple[str, str]] = []
     command = ["docker", "events", "--since", f"{time.time() - 0.5:.3f}", "--format", "{{json .}}"]
     command += ["--filter", "label=nemo-gym.sandbox=1", "--filter", "event=create", "--filter", "event=destroy"]
     with tempfile.TemporaryFile("w+") as heard:
@@ -91,19 +92,38 @@ def watched() -> Iterator[list[tuple[str, str, str]]]:
     for line in lines:
         event = json.loads(line)
         labels = event["Actor"]["Attributes"]
-        events.append((labels["nemo-gym.run-id"], labels["nemo-gym.role"], event["Action"]))
+        events.append(
+            (f"{labels.get('nemo-gym.run-id')}/{labels.get('nemo-gym.instance')}", f"{event['Action']} {labels.get('nemo-gym.role')}")
+        )
 
 
-def of_run(events: list[tuple[str, str, str]], run_id: str) -> list[str]:
-    return [f"{action} {role}" for run, role, action in events if run == run_id]
+@contextmanager
+def servers(gym: Gym, config: str) -> Iterator[str]:
+    """The servers of a configuration, for as long as the context lasts; their run id."""
+    process = gym.start("env", "start", "--config", config, "--json")
+    assert process.stdout is not None
+    try:
+        ready = process.stdout.readline()
+        if not ready:
+            said = process.communicate(timeout=60)[1]
+            skip_without_environment(said)
+            raise AssertionError(said)
+        yield json.loads(ready)["run_id"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
 
 
-def check_gold_and_nothing(gym: Gym, config: str, server: str, *source: str) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+def check_gold_and_nothing(gym: Gym, config: str, prefix: str, *source: str) -> tuple[list[dict[str, Any]], list[str], list[str]]:
     """The oracle's rows, and the sandboxes of both runs, once all that must hold of them and of the no-op agent's rows has been checked."""
-    with watched() as events:
+    with watched() as events, servers(gym, config) as run_id:
         for agent in ("oracle", "noop"):
-            environment = f"{server}_{agent}_environment_server"
-            gym.run("eval", "run", "--config", config, *source, "--env", environment, "--output", gym.output(agent))
+            environment = f"{prefix}_{agent}_environment_server"
+            gym.run("eval", "run", "--no-serve", *source, "--env", environment, "--output", gym.output(agent))
+        assert boxes(run_id) == []
     gold, nothing = read(gym.output("oracle")), read(gym.output("noop"))
     assert len(gold) == len(nothing) > 0
     for row, reward in [*((row, 1.0) for row in gold), *((row, 0.0) for row in nothing)]:
@@ -112,7 +132,6 @@ def check_gold_and_nothing(gym: Gym, config: str, server: str, *source: str) -> 
         assert row["reward"] == reward, shown
         assert row["evaluation_completed"] is True
         assert row["resolved"] is (reward == 1.0)
-    for row in (gold[0], nothing[0]):
-        assert boxes(row["_ng_run_id"]) == []
     assert not list((gym.folder / "state" / "runs").glob("*/run.json"))
-    return gold, of_run(events, gold[0]["_ng_run_id"]), of_run(events, nothing[0]["_ng_run_id"])
+    made = {name: [what for where, what in events if where == f"{run_id}/{prefix}_{name}_resources_server"] for name in ("oracle", "noop")}
+    return gold, made["oracle"], made["noop"]
