@@ -4,8 +4,9 @@ Whoever calls owns the sandbox. A command that fails because the sandbox is gone
 `SandboxError`; one that fails by itself raises what the caller needs to know.
 """
 
+import base64
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gym.protocol.errors import ContractError
 from gym.sandbox.handles import OwnedSandbox
@@ -16,6 +17,8 @@ from gym.swe.profile import Task
 TASK_REFUSED = "swe:task_refused"
 """The failure kind of a task whose image is not what the row says."""
 
+_LISTING_BYTES = 128 * 2**20
+
 
 @dataclass(frozen=True)
 class Base:
@@ -25,13 +28,22 @@ class Base:
     untracked: frozenset[str]
 
 
-async def run(box: OwnedSandbox, script: str, timeout: float, *, cwd: str = "/", stdin: bytes | None = None, **env: str) -> ExecResult:
+async def run(
+    box: OwnedSandbox,
+    script: str,
+    timeout: float,
+    *,
+    cwd: str = "/",
+    stdin: bytes | None = None,
+    max_output_bytes: int | None = None,
+    **env: str,
+) -> ExecResult:
     """Run a script with `GYM_<NAME>` set for each keyword. Raises SandboxGoneError if the sandbox died.
 
     It starts in a folder that is always there; scripts go to the work tree by themselves.
     """
     variables = {f"GYM_{name.upper()}": value for name, value in env.items()}
-    result = await box.exec(script, cwd=cwd, env=variables, timeout_s=timeout, stdin=stdin)
+    result = await box.exec(script, cwd=cwd, env=variables, timeout_s=timeout, stdin=stdin, max_output_bytes=max_output_bytes)
     if result.error_type == "sandbox":
         raise SandboxGoneError(f"sandbox {box.sandbox_id} died: {said(result)}")
     return result
@@ -50,17 +62,17 @@ def scratch(suffix: str = "") -> str:
 async def prepare(box: OwnedSandbox, task: Task, timeout: float, *, scrub: bool) -> Base:
     """Set up, hide and scrub before the agent starts. Raises ContractError if the task cannot be made safe: it is then refused."""
     await set_up(box, task, timeout)
-    if task.hide:
-        listed = "\n".join(task.hide).encode() + b"\n"
-        _must(await run(box, scripts.HIDE, timeout, stdin=listed, workdir=task.workdir), "hiding what the grader needs")
-    out = scratch()
+    steps = {"hiding what the grader needs": scripts.HIDE} if task.hide else {}
     if scrub:
-        _must(await run(box, scripts.SCRUB, timeout, workdir=task.workdir, out=out), "scrubbing the history past the base commit")
-    _must(await run(box, scripts.PREPARE, timeout, workdir=task.workdir, out=out), "reading the repository")
-    commit = (await box.download(f"{out}.base")).decode().strip()
-    untracked = (await box.download(f"{out}.untracked")).split(b"\0")
-    await run(box, 'rm -f -- "$GYM_OUT".*', timeout, out=out)
-    return Base(commit, frozenset(name.decode(errors="surrogateescape") for name in untracked if name))
+        steps["scrubbing the history past the base commit"] = scripts.SCRUB
+    steps["reading the repository"] = scripts.PREPARE
+    listed = "".join(f"{path}\n" for path in task.hide).encode()
+    script = scripts.one_after_the_other(steps)
+    result = await run(box, script, timeout, stdin=listed, max_output_bytes=_LISTING_BYTES, workdir=task.workdir, out=scratch())
+    failed = next((what for what in steps if result.stderr.rstrip().endswith(what)), "preparing the sandbox")
+    commit, _, untracked = _must(replace(result, stderr=result.stderr.rstrip().removesuffix(failed)), failed).rpartition("\n")
+    names = base64.b64decode(untracked).split(b"\0")
+    return Base(commit.rpartition("\n")[2], frozenset(name.decode(errors="surrogateescape") for name in names if name))
 
 
 async def set_up(box: OwnedSandbox, task: Task, timeout: float) -> str:

@@ -4,7 +4,6 @@ Whoever calls owns the sandboxes. Everything that a run can show ends up in a `G
 follows from it is said in `outcomes`.
 """
 
-import posixpath
 import secrets
 import time
 from collections.abc import Mapping
@@ -47,13 +46,11 @@ async def run_tests(
     if patch.data and (refused := await _apply(box, task, patch, setup_timeout)) is not None:
         return refused
     evaluation, planted = with_nonce(profile.evaluation(task, head), sentinel=sentinel)
-    if planted is not None:
-        await box.upload(posixpath.join(task.workdir, planted.path), planted.source)
+    script = evaluation.script if planted is None else planted.write + evaluation.script
     runner = scripts.RUN_TESTS if evaluation.log_parser is None else scripts.RUN_TESTS_APART
     started = time.monotonic()
-    result = await box.exec(
-        runner, timeout_s=timeout, cwd=task.workdir, max_output_bytes=_LOG_BYTES, stdin=evaluation.script.encode(errors="surrogateescape")
-    )
+    stdin = script.encode(errors="surrogateescape")
+    result = await box.exec(runner, timeout_s=timeout, cwd=task.workdir, max_output_bytes=_LOG_BYTES, stdin=stdin)
     seconds = {"test_time_s": round(time.monotonic() - started, 3), "test_exit_code": result.return_code}
     if result.error_type == "sandbox":
         problem = f"the grading sandbox {box.sandbox_id} died while its tests ran"
@@ -63,9 +60,7 @@ async def run_tests(
 
 async def _apply(box: OwnedSandbox, task: Task, patch: Patch, timeout: float) -> GradingRun | None:
     """Apply the patch; what there is to say if it could not be."""
-    path = scratch(".diff")
-    await box.upload(path, patch.data)
-    applied = await run(box, scripts.APPLY, timeout, workdir=task.workdir, patch=path)
+    applied = await run(box, scripts.APPLY, timeout, stdin=patch.data, workdir=task.workdir, patch=scratch(".diff"))
     if applied.error_type == "timeout" or applied.return_code not in (0, 1):
         return GradingRun(None, problem=f"it could not be tried whether the patch applies: {said(applied)}")
     return GradingRun(False, output=applied.stdout + applied.stderr) if applied.return_code == 1 else None

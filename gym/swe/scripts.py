@@ -3,6 +3,9 @@
 Invariant: a script that could not do all of its work returns a code other than 0 and says why.
 """
 
+import shlex
+from collections.abc import Mapping
+
 CHECK = r"""
 [ -n "${BASH_VERSION:-}" ] || { echo 'commands are not run by bash: the image has none, or exec_shell names another shell'; exit 1; }
 command -v git >/dev/null || { echo 'the image has no git'; exit 1; }
@@ -20,10 +23,10 @@ git config user.name 'Gym agent'
 if ! git diff --quiet --ignore-submodules HEAD --; then
   git -c core.hooksPath=/dev/null -c commit.gpgSign=false commit -q -a -m 'Start from the state of the image'
 fi
-git rev-parse --verify 'HEAD^{commit}' > "$GYM_OUT.base"
-git ls-files -z --others > "$GYM_OUT.untracked"
+git rev-parse --verify 'HEAD^{commit}'
+git ls-files -z --others | base64 -w 0
 """
-"""Give commits an author, and note the base commit and what is not tracked already, ignored files included.
+"""Give commits an author, and tell the base commit and, in base64, what is not tracked already, ignored files included.
 
 Changes that the image itself made to tracked files become a commit: they are no work of the agent's,
 and a patch that repeated them would not apply to the fresh image.
@@ -142,12 +145,13 @@ commits, whether the work tree holds anything else, and the branch. 3: there is 
 """
 
 APPLY = r"""
+cat > "$GYM_PATCH" || exit 3
 cd -- "$GYM_WORKDIR" || exit 3
 if git apply --verbose --whitespace=nowarn "$GYM_PATCH"; then exit 0; fi
 if command -v patch >/dev/null 2>&1 && patch --batch --no-backup-if-mismatch --fuzz=5 -p1 -i "$GYM_PATCH"; then exit 0; fi
 exit 1
 """
-"""Apply a patch; 1 means that it does not fit."""
+"""Apply the patch on stdin; 1 means that it does not fit."""
 
 RUN_TESTS = r"""gym_script=$(cat); exec 2>&1 </dev/null; eval "$gym_script" """
 """Run the script on stdin. It is read whole before it runs and stands in no file, so that code under test cannot read its markers there."""
@@ -167,3 +171,10 @@ echo 'the image has no python to run the log parser with'
 exit 1
 """
 """Run a log parser on two logs."""
+
+
+def one_after_the_other(steps: Mapping[str, str]) -> str:
+    """One script of several, each in a shell of its own. The first that fails ends it, and says on stderr by its name which it was."""
+    # No `||` behind the parentheses: it would switch off `set -e` within them.
+    parts = (f"({script}); code=$?; [ $code = 0 ] || {{ echo {shlex.quote(name)} >&2; exit $code; }}" for name, script in steps.items())
+    return "\n".join(parts)

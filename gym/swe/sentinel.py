@@ -10,6 +10,7 @@ It is planted where a script runs pytest with `-rA` on named files, and where a 
 
 import posixpath
 import re
+import shlex
 from dataclasses import dataclass, replace
 
 from gym.swe.profile import Evaluation, Grade
@@ -30,10 +31,12 @@ class Sentinel:
     path: str
 
     @property
-    def source(self) -> bytes:
-        """What the file holds: a case of unittest's, which other runners find too, and pytest whatever its settings say of names."""
-        head = f"import unittest\n\n\nclass {self.name.title().replace('_', '')}(unittest.TestCase):\n"
-        return f"{head}    def {self.name}(self):\n        self.fail('this test must fail')\n".encode()
+    def write(self) -> str:
+        """Bash that writes the file, in the work tree: a case of unittest's, which pytest finds too, whatever its settings say of names."""
+        case = f"class {self.name.title().replace('_', '')}(unittest.TestCase):"
+        test = f"    def {self.name}(self):\n        self.fail('this test must fail')"
+        folder, path = shlex.quote(posixpath.dirname(self.path) or "."), shlex.quote(self.path)
+        return f"mkdir -p -- {folder} && cat > {path} <<'GYM_SENTINEL'\nimport unittest\n\n\n{case}\n{test}\nGYM_SENTINEL\n"
 
 
 def plant(evaluation: Evaluation, nonce: str) -> tuple[Evaluation, Sentinel | None]:

@@ -45,7 +45,7 @@ def test_where_it_is_planted(line: str, planted: str | None) -> None:
     assert evaluation.script == script.replace(line, planted or line)
     if sentinel is not None:
         assert sentinel.path in (planted or "")
-        assert f"def {sentinel.name}(".encode() in sentinel.source
+        assert f"def {sentinel.name}(" in sentinel.write
 
 
 def test_a_profile_can_name_the_folder() -> None:
