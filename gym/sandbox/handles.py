@@ -55,10 +55,19 @@ class _Sandbox:
         timeout_s: float | None = None,
         stdin: bytes | None = None,
         max_output_bytes: int | None = None,
+        output_file: Path | None = None,
     ) -> ExecResult:
         """Run a shell command to its end, its time-out or a cancellation; see `Provider.exec`."""
         return await self._provider.exec(
-            self._held(), command, cwd=cwd, env=env, user=user, timeout_s=timeout_s, stdin=stdin, max_output_bytes=max_output_bytes
+            self._held(),
+            command,
+            cwd=cwd,
+            env=env,
+            user=user,
+            timeout_s=timeout_s,
+            stdin=stdin,
+            max_output_bytes=max_output_bytes,
+            output_file=output_file,
         )
 
     async def upload(self, path: str, data: bytes | Path, *, mode: int = 0o644) -> None:

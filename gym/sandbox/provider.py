@@ -79,11 +79,13 @@ class Provider(Protocol):
         timeout_s: float | None = None,
         stdin: bytes | None = None,
         max_output_bytes: int | None = None,
+        output_file: Path | None = None,
     ) -> ExecResult:
         """Run a shell command. Time-out and cancellation end all its processes inside the sandbox.
 
-        `max_output_bytes` bounds stdout and stderr each; beyond it the middle is left out. A dead
-        sandbox is a result with `error_type` "sandbox", not an exception.
+        `max_output_bytes` bounds stdout and stderr each; beyond it the middle is left out. All of stdout goes to
+        `output_file` as well, a file of ours, as it comes; if that cannot be written the command is ended, and
+        SandboxError (`persistence_failed`) raised. A dead sandbox is a result with `error_type` "sandbox", not an exception.
         """
         ...
 

@@ -95,6 +95,7 @@ class DockerProvider:
         self._images = Images(self._engine, attempts=create.pull_attempts, timeout_s=create.pull_timeout_s)
         self._commands = Commands(self._engine, self._alive, options.exec.concurrency)
         self._files = Files(self._engine, self._commands, options.copy_)
+        self._shells: dict[str, str] = {}
         self._creating = asyncio.Semaphore(create.concurrency)
         self._pace = Pace(create.rate_per_second, create.burst, create.jitter)
 
@@ -130,7 +131,7 @@ class DockerProvider:
             workdir = spec.workdir or cast("dict[str, Any]", image.get("Config") or {}).get("WorkingDir") or "/"
             by_command = plan.isolation.read_only or bool(plan.isolation.tmpfs)
             handle = DockerHandle(sandbox_id, workdir, dict(plan.observations), by_command=by_command)
-            handle.shell = await self._find_shell(sandbox_id, spec.ready_timeout_s)
+            handle.shell = await self._shell_of(image, spec, plan, sandbox_id)
             ready = time.monotonic()
             files = {path: text.encode() if isinstance(text, str) else text for path, text in spec.files.items()}
             if files:
@@ -180,6 +181,14 @@ class DockerProvider:
             log.warning("sandbox %s may be left over from a failed create: %s", sandbox_id, error)
             return False
 
+    async def _shell_of(self, image: dict[str, Any], spec: SandboxSpec, plan: ContainerPlan, container: str) -> str:
+        """The shell of a fresh container. The first one of an image shows it, and that commands run at all, for the others too."""
+        given = (plan.isolation.volumes, plan.isolation.tmpfs, plan.isolation.cap_drop, plan.isolation.security_opt)
+        kind = repr((image.get("Id"), spec.user, spec.env.get("PATH"), *given))
+        if kind not in self._shells:
+            self._shells[kind] = await self._find_shell(container, spec.ready_timeout_s)
+        return self._shells[kind]
+
     async def _find_shell(self, container: str, timeout_s: float) -> str:
         configured = self._options.exec.exec_shell
         argv = [configured, "-c", f"echo {configured}"] if configured else ["/bin/sh", "-c", _FIND_SHELL]
@@ -188,10 +197,10 @@ class DockerProvider:
             async with asyncio.timeout(timeout_s):
                 while True:
                     outcome = await self._commands.run(Command(container, argv, timeout_s, 4096, cwd="/"))
-                    found = outcome.stdout.decode(errors="replace").strip()
+                    found = (await outcome.stdout.text()).strip()
                     if outcome.code == 0 and found:
                         return found.splitlines()[0]
-                    last = (outcome.stderr + outcome.stdout).decode(errors="replace").strip() or f"exit code {outcome.code}"
+                    last = f"{await outcome.reason()}{found}".strip() or f"exit code {outcome.code}"
                     if not await self._alive(container):
                         raise SandboxError(f"sandbox {container} ended before it was ready: its image needs /bin/sh and sleep ({last})")
                     await asyncio.sleep(0.2)
@@ -208,6 +217,7 @@ class DockerProvider:
         timeout_s: float | None = None,
         stdin: bytes | None = None,
         max_output_bytes: int | None = None,
+        output_file: Path | None = None,
     ) -> ExecResult:
         """Run a shell command; see `Provider.exec`."""
         box = _docker(handle)
@@ -231,9 +241,10 @@ class DockerProvider:
                 env=checked,
                 user=user,
                 stdin=fed,
+                output_file=output_file,
             )
         )
-        out, err = outcome.stdout.decode(errors="replace"), outcome.stderr.decode(errors="replace")
+        out, err = await outcome.stdout.text(), await outcome.reason()
         return ExecResult(out, err, outcome.code, outcome.error_type, outcome.truncated, outcome.cleanup_confirmed)
 
     async def upload(self, handle: SandboxHandle, path: str, data: bytes | Path, *, mode: int = 0o644) -> None:

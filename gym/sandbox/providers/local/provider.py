@@ -183,6 +183,7 @@ class LocalProvider:
         timeout_s: float | None = None,
         stdin: bytes | None = None,
         max_output_bytes: int | None = None,
+        output_file: Path | None = None,
     ) -> ExecResult:
         """Run a shell command; see `Provider.exec`."""
         box = _local(handle)
@@ -199,7 +200,7 @@ class LocalProvider:
             raise SandboxSpecError(str(error)) from error
         request = {"op": "exec", "command": command, "cwd": cwd or box.workdir, "env": checked}
         limit = max_output_bytes or options.max_output_bytes
-        return await channel.run(channel.Command(box.folder, request, stdin, timeout_s or options.default_timeout_s, limit))
+        return await channel.run(channel.Command(box.folder, request, stdin, timeout_s or options.default_timeout_s, limit, output_file))
 
     async def upload(self, handle: SandboxHandle, path: str, data: bytes | Path, *, mode: int = 0o644) -> None:
         """Write a file in the sandbox; missing folders are made."""
