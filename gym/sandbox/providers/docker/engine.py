@@ -5,7 +5,8 @@ no containers; what is asked of the engine, and what an answer means, is the cal
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -109,6 +110,18 @@ class Engine:
             raise EngineError(f"docker engine refused {path}: {_said(said)}", status)
         return stream
 
+    @asynccontextmanager
+    async def lines(self, path: str, params: Mapping[str, Any]) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """The lines of a reply that has no end, as they come; the only call without a deadline. Entered once the engine has answered."""
+        url = f"{self.address.base_url}{await self._version_prefix()}{path}"
+        try:
+            async with self._open().get(url, params=_query(params)) as reply:
+                if reply.status >= 400:
+                    raise EngineError(f"docker engine refused GET {path}: {_said(await _read(reply))}", reply.status)
+                yield _lines(reply)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise self._unreachable(error) from error
+
     async def info(self) -> dict[str, Any]:
         """What the engine says about its host: asked once, then remembered."""
         if self._info is None:
@@ -157,6 +170,11 @@ class Engine:
 
 def _query(params: Mapping[str, Any] | None) -> dict[str, str]:
     return {k: v if isinstance(v, str) else orjson.dumps(v).decode() for k, v in (params or {}).items() if v is not None}
+
+
+async def _lines(reply: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    while line := await reply.content.readline():
+        yield line
 
 
 async def _read(reply: aiohttp.ClientResponse) -> bytes:

@@ -18,6 +18,7 @@ from gym.sandbox.cleanup import finish
 from gym.sandbox.output import BoundedOutput, output, take_the_rest
 from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_path
 from gym.sandbox.providers.docker.killing import MARKER, sweep_argv
+from gym.sandbox.providers.docker.memory import MemoryWatch
 from gym.sandbox.providers.docker.streams import Hijacked
 from gym.sandbox.spec import SANDBOX_FAILED_CODE, TIMEOUT_CODE, SandboxError
 
@@ -30,6 +31,7 @@ _SETTLE_S = 20.0
 """How far the engine's word on a command may lag behind its streams, on a machine that is busy."""
 
 _FAILURES = 10
+_KILLED_CODE = 137
 _LONGEST_POLL_S = 2.0
 _ROOT = ("0", "root", "0:0", "root:root")
 
@@ -61,6 +63,7 @@ class Outcome:
     error_type: Literal["timeout", "sandbox"] | None = None
     said: str = ""
     cleanup_confirmed: bool = True
+    oom_killed: bool = False
 
     @property
     def truncated(self) -> bool:
@@ -76,8 +79,9 @@ class Outcome:
 class Commands:
     """Commands through one engine. `alive` says whether a container runs."""
 
-    def __init__(self, engine: Engine, alive: Callable[[str], Awaitable[bool]], concurrency: int) -> None:
+    def __init__(self, engine: Engine, alive: Callable[[str], Awaitable[bool]], memory: MemoryWatch, concurrency: int) -> None:
         self._engine = engine
+        self._memory = memory
         self._alive = alive
         self._starts = asyncio.Semaphore(concurrency)
 
@@ -86,8 +90,15 @@ class Commands:
 
         Raises SandboxError where the `output_file` cannot be written; the command is ended.
         """
+        before = self._memory.kills(command.container)
         async with output(command.limit, command.output_file) as stdout:
-            return await self._run(command, stdout, BoundedOutput(command.limit))
+            outcome = await self._run(command, stdout, BoundedOutput(command.limit))
+        died = outcome.error_type == "sandbox"
+        killed = await self._memory.killed(command.container, before, probable=died or outcome.code == _KILLED_CODE)
+        if not killed and not (died and self._memory.ended(command.container)):
+            return outcome
+        said = f"{outcome.said}: it ran out of memory" if died else outcome.said
+        return replace(outcome, oom_killed=True, said=said)
 
     async def _run(self, command: Command, stdout: BoundedOutput, stderr: BoundedOutput) -> Outcome:
         mark = secrets.token_hex(16)
@@ -169,7 +180,7 @@ class Commands:
     async def _ended(self, command: Command, mark: str, exec_id: str, stdout: BoundedOutput, stderr: BoundedOutput) -> Outcome:
         code = await self._exit_code(exec_id)
         # A kill of the container looks like a killed command: one probe tells.
-        if (code is None or code in (126, 137)) and not await self._still_alive(command.container):
+        if (code is None or code in (126, _KILLED_CODE)) and not await self._still_alive(command.container):
             return _box_failed(f"sandbox {command.container} ended while a command ran in it", stdout, stderr)
         if code is None:  # the connection broke, and the command may still run
             confirmed = await self._kill_bounded(command, mark)

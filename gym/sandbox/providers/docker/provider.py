@@ -27,6 +27,7 @@ from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_pat
 from gym.sandbox.providers.docker.execution import Command, Commands
 from gym.sandbox.providers.docker.files import Files
 from gym.sandbox.providers.docker.images import Images
+from gym.sandbox.providers.docker.memory import MemoryWatch
 from gym.sandbox.providers.docker_options import NAME, DockerOptions
 from gym.sandbox.spec import (
     ExecResult,
@@ -93,8 +94,9 @@ class DockerProvider:
         self._engine = Engine(engine_address(options.host, options.cert_path), options.request_timeout_s)
         create = options.create
         self._images = Images(self._engine, attempts=create.pull_attempts, timeout_s=create.pull_timeout_s)
-        self._commands = Commands(self._engine, self._alive, options.exec.concurrency)
-        self._files = Files(self._engine, self._commands, options.copy_)
+        self._memory = MemoryWatch(self._engine)
+        self._commands = Commands(self._engine, self._alive, self._memory, options.exec.concurrency)
+        self._files = Files(self._engine, self._commands, self._memory, options.copy_)
         self._shells: dict[str, str] = {}
         self._creating = asyncio.Semaphore(create.concurrency)
         self._pace = Pace(create.rate_per_second, create.burst, create.jitter)
@@ -128,6 +130,8 @@ class DockerProvider:
                 created = time.monotonic()
                 await self._engine.request("POST", f"/containers/{sandbox_id}/start", timeout_s=self._options.create.start_timeout_s)
             started = time.monotonic()
+            if plan.body["HostConfig"].get("Memory"):
+                await self._memory.add(sandbox_id)
             workdir = spec.workdir or cast("dict[str, Any]", image.get("Config") or {}).get("WorkingDir") or "/"
             by_command = plan.isolation.read_only or bool(plan.isolation.tmpfs)
             handle = DockerHandle(sandbox_id, workdir, dict(plan.observations), by_command=by_command)
@@ -245,7 +249,7 @@ class DockerProvider:
             )
         )
         out, err = await outcome.stdout.text(), await outcome.reason()
-        return ExecResult(out, err, outcome.code, outcome.error_type, outcome.truncated, outcome.cleanup_confirmed)
+        return ExecResult(out, err, outcome.code, outcome.error_type, outcome.truncated, outcome.cleanup_confirmed, outcome.oom_killed)
 
     async def upload(self, handle: SandboxHandle, path: str, data: bytes | Path, *, mode: int = 0o644) -> None:
         """Write a file in the container, owned by root; missing folders are made."""
@@ -270,6 +274,7 @@ class DockerProvider:
     async def close(self, handle: SandboxHandle) -> None:
         """Remove the container; one that is gone already is well."""
         await self._remove(handle.sandbox_id)
+        self._memory.forget(handle.sandbox_id)
 
     def serialize(self, handle: SandboxHandle) -> dict[str, Any]:
         """The descriptor that `connect` takes."""
@@ -295,6 +300,8 @@ class DockerProvider:
             raise SandboxGoneError(f"sandbox {sandbox_id} no longer runs")
         host_config = cast("dict[str, Any]", state.get("HostConfig") or {})
         by_command = bool(host_config.get("ReadonlyRootfs") or host_config.get("Tmpfs"))
+        if host_config.get("Memory"):
+            await self._memory.add(sandbox_id)
         if not isinstance(shell, str) or not shell.startswith("/"):
             shell = await self._find_shell(sandbox_id, self._options.request_timeout_s)
         return DockerHandle(sandbox_id, config.get("WorkingDir") or "/", {"image_id": state.get("Image")}, shell, by_command)
@@ -333,6 +340,7 @@ class DockerProvider:
 
     async def aclose(self) -> None:
         """Close the connections to the engine. Containers stay."""
+        await self._memory.aclose()
         await self._engine.aclose()
 
     async def _remove(self, sandbox_id: str) -> None:

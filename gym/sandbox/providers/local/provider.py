@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -200,7 +200,10 @@ class LocalProvider:
             raise SandboxSpecError(str(error)) from error
         request = {"op": "exec", "command": command, "cwd": cwd or box.workdir, "env": checked}
         limit = max_output_bytes or options.max_output_bytes
-        return await channel.run(channel.Command(box.folder, request, stdin, timeout_s or options.default_timeout_s, limit, output_file))
+        before = self._cgroups.oom_kills(box.sandbox_id)
+        asked = channel.Command(box.folder, request, stdin, timeout_s or options.default_timeout_s, limit, output_file)
+        result = await channel.run(asked)
+        return replace(result, oom_killed=True) if self._cgroups.oom_kills(box.sandbox_id) > before else result
 
     async def upload(self, handle: SandboxHandle, path: str, data: bytes | Path, *, mode: int = 0o644) -> None:
         """Write a file in the sandbox; missing folders are made."""
