@@ -4,7 +4,7 @@ Invariant: what a spec asks and a provider lacks is refused before anything is c
 weakened in silence. Owning and borrowing are no business of a provider: see `handles`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,6 +59,11 @@ class Provider(Protocol):
     @property
     def place(self) -> str:
         """Where its sandboxes are: two providers with the same place see the same ones. It holds no credentials."""
+        ...
+
+    @property
+    def parts(self) -> "Sequence[Provider]":
+        """The providers of one place each that it is made of, the one to be used next first; of a provider of one place, itself."""
         ...
 
     async def create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> SandboxHandle:

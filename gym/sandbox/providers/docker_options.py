@@ -6,7 +6,7 @@ errors. Times are in seconds.
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from gym.config.schema import Section
 
@@ -83,6 +83,19 @@ class DockerCopy(Section):
     timeout_s: float = Field(default=600, gt=0)
 
 
+class DockerHost(Section):
+    """One of several engines."""
+
+    host: str
+    cert_path: str | None = None
+    weight: float = Field(default=1, gt=0)
+    """How many sandboxes it takes in comparison with the others."""
+
+
+def _host(value: object) -> object:
+    return {"host": value} if isinstance(value, str) else value
+
+
 class DockerOptions(Section):
     """The block `<name>: {docker: {...}}`."""
 
@@ -90,8 +103,19 @@ class DockerOptions(Section):
     """`unix:///path` or `tcp://host:port`; None takes DOCKER_HOST, then Docker's own context, then its usual socket."""
     cert_path: str | None = None
     """Folder with ca.pem, cert.pem and key.pem for an engine over TLS; None takes DOCKER_CERT_PATH under DOCKER_TLS_VERIFY."""
+    hosts: list[Annotated[DockerHost, BeforeValidator(_host)]] = Field(default_factory=list[DockerHost])
+    """Several engines in place of `host`: each an address, or `{host, cert_path, weight}`. A sandbox goes where the fewest are."""
     request_timeout_s: float = Field(default=60, gt=0)
     """The bound of one small request to the engine."""
     create: DockerCreate = Field(default_factory=DockerCreate)
     exec: DockerExec = Field(default_factory=DockerExec)
     copy_: DockerCopy = Field(default_factory=DockerCopy, alias="copy")
+
+    @model_validator(mode="after")
+    def _one_way_to_say_it(self) -> "DockerOptions":
+        if self.hosts and self.host is not None:
+            raise ValueError("give host for one engine or hosts for several, and not both")
+        names = [engine.host for engine in self.hosts]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"hosts names {', '.join(twice)} more than once: use weight to give an engine more sandboxes")
+        return self

@@ -81,6 +81,8 @@ class DockerHandle(SandboxHandle):
     shell: str = "/bin/sh"
     by_command: bool = False
     """Files go by commands: the container has tmpfs mounts or a read-only root."""
+    engine: str = ""
+    """The address of its engine."""
 
 
 class DockerProvider:
@@ -100,6 +102,21 @@ class DockerProvider:
         self._shells: dict[str, str] = {}
         self._creating = asyncio.Semaphore(create.concurrency)
         self._pace = Pace(create.rate_per_second, create.burst, create.jitter)
+        self.held: set[str] = set()
+        """The containers that this process has, or is making."""
+        self.failures = 0
+        """How many creates in a row found no engine, the last of them `failed_at` (monotonic seconds)."""
+        self.failed_at = 0.0
+
+    @property
+    def address(self) -> str:
+        """The engine's address."""
+        return self._engine.address.text
+
+    @property
+    def parts(self) -> "tuple[DockerProvider]":
+        """Itself."""
+        return (self,)
 
     @property
     def place(self) -> str:
@@ -114,6 +131,18 @@ class DockerProvider:
         if not spec.image:
             raise SandboxSpecError("sandbox spec: image is missing, and the docker provider has none of its own")
         check_capabilities(self.name, self.capabilities, spec)
+        self.held.add(sandbox_id)
+        try:
+            handle = await self._create(sandbox_id, spec, ownership)
+        except BaseException as error:
+            self.held.discard(sandbox_id)
+            if isinstance(error, EngineError) and error.unreachable:
+                self.failures, self.failed_at = self.failures + 1, time.monotonic()
+            raise
+        self.failures = 0
+        return handle
+
+    async def _create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> DockerHandle:
         plan = plan_container(spec, ownership, self._options.create, host_of(await self._engine.info()), self._metadata)
         image = await self._images.ensure(plan.body["Image"], self._options.create.pull)
         async with self._creating:
@@ -134,7 +163,7 @@ class DockerProvider:
                 await self._memory.add(sandbox_id)
             workdir = spec.workdir or cast("dict[str, Any]", image.get("Config") or {}).get("WorkingDir") or "/"
             by_command = plan.isolation.read_only or bool(plan.isolation.tmpfs)
-            handle = DockerHandle(sandbox_id, workdir, dict(plan.observations), by_command=by_command)
+            handle = DockerHandle(sandbox_id, workdir, dict(plan.observations), by_command=by_command, engine=self.address)
             handle.shell = await self._shell_of(image, spec, plan, sandbox_id)
             ready = time.monotonic()
             files = {path: text.encode() if isinstance(text, str) else text for path, text in spec.files.items()}
@@ -273,13 +302,14 @@ class DockerProvider:
 
     async def close(self, handle: SandboxHandle) -> None:
         """Remove the container; one that is gone already is well."""
+        self.held.discard(handle.sandbox_id)
         await self._remove(handle.sandbox_id)
         self._memory.forget(handle.sandbox_id)
 
     def serialize(self, handle: SandboxHandle) -> dict[str, Any]:
         """The descriptor that `connect` takes."""
         box = _docker(handle)
-        return {"provider": self.name, "sandbox_id": box.sandbox_id, "shell": box.shell}
+        return {"provider": self.name, "sandbox_id": box.sandbox_id, "shell": box.shell, "engine": box.engine}
 
     async def connect(self, descriptor: Mapping[str, Any]) -> DockerHandle:
         """A handle to a running container of ours; SandboxGoneError if there is none."""
@@ -304,7 +334,7 @@ class DockerProvider:
             await self._memory.add(sandbox_id)
         if not isinstance(shell, str) or not shell.startswith("/"):
             shell = await self._find_shell(sandbox_id, self._options.request_timeout_s)
-        return DockerHandle(sandbox_id, config.get("WorkingDir") or "/", {"image_id": state.get("Image")}, shell, by_command)
+        return DockerHandle(sandbox_id, config.get("WorkingDir") or "/", {"image_id": state.get("Image")}, shell, by_command, self.address)
 
     async def find(self, *, run_id: str | None = None, instance: str | None = None) -> list[SandboxRecord]:
         """All containers of ours with these labels, dead ones included."""

@@ -88,6 +88,11 @@ class LocalProvider:
         """The folder of the sandboxes and its machine: two providers with the same place see the same sandboxes."""
         return f"local {self._root} on {socket.gethostname()}"
 
+    @property
+    def parts(self) -> "tuple[LocalProvider]":
+        """Itself."""
+        return (self,)
+
     async def create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> LocalHandle:
         """Make a sandbox that is ready for commands. If this raises or is cancelled, nothing is left of it."""
         if not folders.is_sandbox_id(sandbox_id):
