@@ -13,8 +13,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parent
 BASE_IMAGE = "gym-base:bookworm"
-CALC_IMAGE = "gym-test/calc:latest"
-CALC_ROW = REPOSITORY / "scripts" / "task_images" / "calc" / "row.json"
+EXAMPLES = REPOSITORY / "resources_servers" / "swebench" / "data" / "example.jsonl"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,7 +44,7 @@ def _why_no_engine() -> str | None:
 
 @pytest.fixture(scope="session")
 def docker_engine(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A Docker engine that answers and has `gym-base` and `gym-test/calc`, which are built if they are missing."""
+    """A Docker engine that answers and has `gym-base` and the images of the example tasks, which are built if they are missing."""
     if reason := _why_no_engine():
         unavailable(reason)
     shared = tmp_path_factory.getbasetemp()
@@ -85,5 +84,8 @@ def docker_run_id(docker_engine: None) -> Iterator[str]:
 
 @pytest.fixture
 def calc_row() -> dict[str, str]:
-    """The row of the small test task; its image comes with `docker_engine`."""
-    return json.loads(CALC_ROW.read_text())
+    """The row of the small test task, without what an agent is told; its image comes with `docker_engine`."""
+    with EXAMPLES.open() as lines:
+        row = json.loads(next(lines))
+    del row["responses_create_params"]
+    return row

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gym.cli.env import Config, ModelType, Overrides
+from gym.cli.loop import run_to_end
 
 if TYPE_CHECKING:
     from gym.config.plan import DatasetBinding, Plan
@@ -64,9 +65,6 @@ def run(
     Exit codes: 0 all measured; 76 finished, but some were masked, failed or owed; 1 a mistake in
     options, config or credentials; 2 wrong usage; 130 interrupted.
     """
-    import asyncio
-    import signal
-
     from gym.rollouts.collect import check_before_start
     from gym.rollouts.targets import Targets
 
@@ -83,32 +81,13 @@ def run(
         Targets.from_plan(plan).choose(options.environment, options.agent)
 
     async def work() -> "Summary":
-        main, loop = asyncio.current_task(), asyncio.get_running_loop()
-        assert main is not None
+        async with _servers(plan, no_serve, run_id) as servers:
+            return await servers.collect(request, as_json)
 
-        # Servers may be starting or stopping around the collector: a SIGTERM undoes that in order too.
-        def cancel(*_: object) -> None:
-            loop.call_soon_threadsafe(main.cancel)
-
-        before = signal.signal(signal.SIGTERM, cancel)
-        try:
-            async with _servers(plan, no_serve, run_id) as servers:
-                return await servers.collect(request, as_json)
-        finally:
-            signal.signal(signal.SIGTERM, before)
-
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            summary = runner.run(work())
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        typer.echo("interrupted", err=True)
-        raise typer.Exit(130) from None
+    summary = run_to_end(work)
     if as_json:
         _record(summary.as_dict())
-    if summary.problem is not None:
-        typer.echo(f"error: {summary.problem}", err=True)
-    for line in _closing_lines(summary):
-        typer.echo(line, err=True)
+    say_closing(summary)
     raise typer.Exit(summary.exit_code)
 
 
@@ -182,8 +161,7 @@ class _Servers:
         def on_launch(launch: "Launch") -> None:
             if as_json:
                 _record(launch.as_dict())
-            for line in _opening_lines(launch):
-                typer.echo(line, err=True)
+            say_opening(launch)
 
         return await collect(
             request.options(self._datasets, self._default_agent),
@@ -214,7 +192,7 @@ async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "
             targets = Targets(up.routes, up.environments, ours.directories)
             datasets = tuple(DatasetBinding(instance, dataset) for instance, dataset in up.datasets)
             agent = plan.settings.agent_name if plan is not None else None
-            yield _Servers(up.run_id, targets, PeerDispatcher(up.peer, _timeouts(plan)), up.blocks, datasets, agent)
+            yield _Servers(up.run_id, targets, PeerDispatcher(up.peer, episode_timeouts(plan)), up.blocks, datasets, agent)
         return
     from gym.runtime.launch import launch
     from gym.runtime.logs import log_colocated
@@ -222,7 +200,7 @@ async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "
     assert plan is not None
     log_colocated(plan.settings)
     async with launch(plan, plan.settings.isolation or "colocated", say=lambda line: typer.echo(line, err=True)) as running:
-        dispatcher = PeerDispatcher(running.peer, _timeouts(plan))
+        dispatcher = PeerDispatcher(running.peer, episode_timeouts(plan))
         try:
             yield _Servers(
                 running.run_id, Targets.from_plan(plan), dispatcher, server_blocks_digest(plan), plan.datasets, plan.settings.agent_name
@@ -255,7 +233,7 @@ def _refuse_other_config(ours: Mapping[str, str], theirs: Mapping[str, str]) -> 
         )
 
 
-def _timeouts(plan: "Plan | None") -> dict[str, float | None]:
+def episode_timeouts(plan: "Plan | None") -> dict[str, float | None]:
     """How long one call to each environment server may take at most, from its own limits; None where it sets none."""
     from gym.config.schema import EnvironmentServerConfig
 
@@ -268,12 +246,18 @@ def _timeouts(plan: "Plan | None") -> dict[str, float | None]:
     return timeouts
 
 
-def _loop_factory() -> Any:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
+def say_opening(launch: "Launch") -> None:
+    """Tell people what is about to run."""
+    for line in _opening_lines(launch):
+        typer.echo(line, err=True)
+
+
+def say_closing(summary: "Summary") -> None:
+    """Tell people how it ended."""
+    if summary.problem is not None:
+        typer.echo(f"error: {summary.problem}", err=True)
+    for line in _closing_lines(summary):
+        typer.echo(line, err=True)
 
 
 def _opening_lines(launch: "Launch") -> list[str]:

@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from gym.cli import env, eval, sandbox, servers
+from gym.cli import check, env, eval, sandbox, servers
 
 if _silent:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -40,6 +40,7 @@ app.add_typer(env.app, name="env")
 app.add_typer(eval.app, name="eval")
 app.add_typer(sandbox.app, name="sandbox")
 servers.add_to(env.app)
+check.add_to(env.app)
 
 
 def _show_version(wanted: bool) -> None:

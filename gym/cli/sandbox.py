@@ -71,7 +71,7 @@ def reap(
         chosen = [found for found in report.found if found.judgement.releasable or found.given_up or found.judgement.owner == "unknown"]
         if chosen:
             _table(report)
-            if not typer.confirm(f"Release {_count(len(chosen))}?"):
+            if not typer.confirm(f"Release {_count(chosen)}?"):
                 raise typer.Exit(1)
 
     async def work(reaper: "Reaper") -> "Report":
@@ -82,7 +82,7 @@ def reap(
         typer.echo(f"released {found.sandbox_id}  run {_label(found, 'run-id')}  ({found.judgement.why})")
     left = [found for found in report.found if found not in report.released and found.status is not None]
     tally = ", ".join(f"{count} {owner}" for owner, count in _tally(left).items())
-    typer.echo(f"{_count(len(report.released))} released{f'; left alone: {tally}' if tally else ''}", err=True)
+    typer.echo(f"{_count(report.released)} released{f'; left alone: {tally}' if tally else ''}", err=True)
     _tell_problems(report)
 
 
@@ -160,6 +160,7 @@ def _entry(found: "Found") -> dict[str, Any]:
     now = time.time()
     return {
         "sandbox_id": found.sandbox_id,
+        "kind": "network" if found.is_network else "sandbox",
         "run_id": _label(found, "run-id") or None,
         "episode": _label(found, "episode-id") or None,
         "session_id": _label(found, "session-id") or None,
@@ -190,7 +191,7 @@ def _table(report: "Report") -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows if report.found else []:
         typer.echo("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip())
-    typer.echo(f"{_count(len(report.found))}", err=True)
+    typer.echo(_count(report.found), err=True)
 
 
 def _tell_problems(report: "Report") -> None:
@@ -198,7 +199,7 @@ def _tell_problems(report: "Report") -> None:
         typer.echo(problem, err=True)
     if report.problems or report.pending:
         if report.pending:
-            typer.echo(f"{_count(report.pending)} could not be settled: try again", err=True)
+            typer.echo(f"{report.pending} could not be settled: try again", err=True)
         raise typer.Exit(1)
 
 
@@ -208,8 +209,11 @@ def _tally(found: "list[Found]") -> dict[str, int]:
     return dict(Counter(one.judgement.owner.value for one in found))
 
 
-def _count(number: int) -> str:
-    return f"{number} sandbox{'es' * (number != 1)}"
+def _count(found: "list[Found]") -> str:
+    networks = sum(one.is_network for one in found)
+    number = len(found) - networks
+    of_networks = f", {networks} network{'s' * (networks != 1)}" if networks else ""
+    return f"{number} sandbox{'es' * (number != 1)}{of_networks}"
 
 
 def _duration(seconds: int | None) -> str:

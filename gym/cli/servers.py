@@ -44,7 +44,7 @@ def start(
     if not plan.instances:
         raise UserError("the configuration has no server instance, so there is nothing to start")
     log_to_stderr(30, [plan.settings.policy_api_key or ""])
-    running = prepare(plan, plan.settings.isolation or "process", say=say_to_stderr, log_dir=log_dir)
+    running = prepare(plan, plan.settings.isolation or "process", shared=True, say=say_to_stderr, log_dir=log_dir)
     try:
         running.fork_servers()
         code = uvloop.run(run_in_foreground(running, configs=config or [], as_json=as_json))
@@ -71,7 +71,8 @@ def status(run_id: RunId = None, as_json: Annotated[bool, typer.Option("--json",
     width = max(len(name) for name in said["instances"])
     for name, entry in said["instances"].items():
         extra = f"  sessions {entry['sessions']}" if entry.get("sessions") else ""
-        typer.echo(f"  {name:<{width}}  {entry['health']:<11}  {entry['url']}{extra}")
+        inside = "".join(f"  from {block}: {url}" for block, url in entry.get("published", {}).items())
+        typer.echo(f"  {name:<{width}}  {entry['health']:<11}  {entry['url']}{inside}{extra}")
     for name, entry in said["instances"].items():
         for episode in entry.get("episodes", []):
             typer.echo(f"  {name}: episode {episode['episode']}  task {episode['task']}  {episode['stage']}  {episode['age_s']} s")

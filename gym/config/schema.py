@@ -119,6 +119,8 @@ class AgentConfig(ServerConfig):
     resources_server: ResourcesServerRef | None = None
     datasets: list[Dataset] = Field(default_factory=list[Dataset])
     token_id_capture: bool = False
+    check_reach: bool = True
+    """Before a harness first runs in a sandbox of a provider block, try from inside whether it reaches its servers."""
     session_ttl_seconds: float = Field(default=86_400, gt=0)
     session_receipt_seconds: float = Field(default=3_600, gt=0)
 

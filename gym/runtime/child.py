@@ -1,6 +1,7 @@
-"""The main function of a server process: `python -m gym.runtime.child SPEC SOCKET_FD`.
+"""The main function of a server process: `python -m gym.runtime.child SPEC SOCKET_FDS PARENT`.
 
-It reads its spec from a private file, serves on the socket that it inherited, and ends on SIGTERM:
+It reads its spec from a private file, serves on the sockets that it inherited (all routes on the first,
+data routes alone on the others, which sandboxes can reach), and ends on SIGTERM:
 it stops accepting, lets its server release what it holds, and exits. It dies with its parent, and if
 it is the last to do so clears the run's folder; should its own clean-up hang, a last timer ends it.
 """
@@ -24,7 +25,7 @@ _LAST_RESORT_SECONDS = 600.0
 """After SIGTERM: longer than any bounded clean-up of ours; only a clean-up that hangs meets it."""
 
 
-def main(spec_path: str, descriptor: str, parent: str) -> int:
+def main(spec_path: str, descriptors: str, parent: str) -> int:
     """Serve one instance until SIGTERM. Returns the exit status."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -66,8 +67,7 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
             timer.start()
 
         loop.add_signal_handler(signal.SIGTERM, on_term)
-        listener = socket.socket(fileno=int(descriptor))
-        listener.setblocking(False)
+        control, *data = [_listener(int(descriptor)) for descriptor in descriptors.split(",")]
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(server.context.transport.aclose)
             try:
@@ -77,7 +77,9 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
                 expected = isinstance(error, (UserError, CallError, ContractError, OSError, ValueError))
                 log.error("%s: cannot start: %s: %s", spec.instance, type(error).__name__, error, exc_info=not expected)
                 return 3
-            await stack.enter_async_context(answering(app, listener))
+            await stack.enter_async_context(answering(app, control))
+            for listener in data:
+                await stack.enter_async_context(answering(app.data(), listener))
             warming = loop.run_in_executor(None, importlib.import_module, "aiohttp")  # or the first episode would wait for it
             await stop.wait()
             await warming
@@ -88,6 +90,12 @@ def main(spec_path: str, descriptor: str, parent: str) -> int:
     if os.getppid() != int(parent):
         leave(Path(spec.state_dir), held)
     return code
+
+
+def _listener(descriptor: int) -> socket.socket:
+    listener = socket.socket(fileno=descriptor)
+    listener.setblocking(False)
+    return listener
 
 
 def _name_process(instance: str) -> None:

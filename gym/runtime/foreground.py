@@ -105,7 +105,10 @@ def _announce(running: Running, head_url: str, as_json: bool, say: Say) -> None:
             "head_url": head_url,
             "token_file": None if auth == "off" else str(running.folder.path / "token"),
             "log_dir": str(running.folder.logs),
-            "instances": {name: {"kind": i.kind, "implementation": i.implementation, "url": i.url} for name, i in running.peers.items()},
+            "instances": {
+                name: {"kind": i.kind, "implementation": i.implementation, "url": i.url, "published": dict(i.published)}
+                for name, i in running.peers.items()
+            },
         }
         sys.stdout.write(orjson.dumps(record).decode() + "\n")
         sys.stdout.flush()

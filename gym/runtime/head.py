@@ -40,6 +40,7 @@ def head_app(running: Running) -> Router:
                     "headers": dict(info.headers),
                     "token_capture": info.token_capture,
                     "remote": info.remote,
+                    "published": dict(info.published),
                 }
                 for info in running.peers.values()
             ],
@@ -56,7 +57,7 @@ def head_app(running: Running) -> Router:
         return Answer(text)
 
     async def status(call: Call) -> Any:
-        return {"run_id": running.run_id, "instances": await status_of(running)}
+        return {"run_id": running.run_id, "instances": await status_of(running), "unreachable": running.published.unreachable}
 
     async def healthz(call: Call) -> Any:
         return {"status": "ok"}

@@ -25,7 +25,7 @@ from gym.protocol.errors import ContractError
 from gym.runtime.listen import answering
 from gym.runtime.loading import LoadError, make_server
 from gym.runtime.logs import tail
-from gym.runtime.prepare import Isolation, Running, Say, close_all, prepare
+from gym.runtime.prepare import Isolation, Running, Say, prepare
 from gym.runtime.processes import ServerProcess
 from gym.runtime.reaping import reaping
 
@@ -37,12 +37,12 @@ _REMIND_SECONDS = 5.0
 @contextlib.asynccontextmanager
 async def launch(plan: Plan, isolation: Isolation, *, say: Say = lambda line: None, log_dir: Path | None = None) -> AsyncGenerator[Running]:
     """Start everything in `plan`, and stop it all at the end. Raises UserError if something cannot start."""
-    preparing = asyncio.ensure_future(asyncio.to_thread(prepare, plan, isolation, say=say, log_dir=log_dir))
+    preparing = asyncio.ensure_future(asyncio.to_thread(prepare, plan, isolation, shared=False, say=say, log_dir=log_dir))
     try:
         running = await asyncio.shield(preparing)
     except asyncio.CancelledError:
         with contextlib.suppress(Exception):
-            (await preparing).abandon()
+            await asyncio.to_thread((await preparing).abandon)
         raise
     async with serving(running):
         yield running
@@ -54,7 +54,7 @@ async def serving(running: Running) -> AsyncGenerator[None]:
     failed = True
     try:
         async with contextlib.AsyncExitStack() as stack:
-            stack.callback(close_all, running.listeners)
+            stack.callback(running.close_sockets)
             stack.push_async_callback(running.transport.aclose)
             await stack.enter_async_context(reaping(running))
             await _start(running, stack)
@@ -106,6 +106,8 @@ async def _colocate(running: Running, instance: Instance, stack: contextlib.Asyn
     running.transport.add(running.peers[instance.name].url.removeprefix("http://"), app)
     if instance.name in running.listeners:
         await stack.enter_async_context(answering(app, running.listeners[instance.name]))
+    for listener in running.published.sockets.get(instance.name, []):
+        await stack.enter_async_context(answering(app.data(), listener))
 
 
 async def _wait_ready(running: Running) -> None:

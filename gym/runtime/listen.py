@@ -23,8 +23,8 @@ _KEEP_ALIVE_SECONDS = 75
 """Longer than our clients keep a connection, so that no request meets a connection that is just being closed."""
 
 
-def open_socket(host: str, port: int, instance: str) -> socket.socket:
-    """Listen on `host:port` (port 0: any free one). Raises UserError if that is not possible."""
+def open_socket(host: str, port: int, instance: str, advice: str | None = None) -> socket.socket:
+    """Listen on `host:port` (port 0: any free one). Raises UserError, with `advice`, if that is not possible."""
     try:
         listener = socket.create_server((host, port), backlog=_BACKLOG)
     except OSError as error:
@@ -32,15 +32,20 @@ def open_socket(host: str, port: int, instance: str) -> socket.socket:
         # The `strerror` of a bind repeats the address; numbers below zero are the resolver's.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
         address = "set 'default_host', or the instance's 'host', to an address of this machine"
-        advice = "choose another port, or 0 for any free one" if port else address
-        raise UserError(f"{instance}: cannot listen on {where}: {reason} — {advice}") from error
+        what_to_do = advice or ("choose another port, or 0 for any free one" if port else address)
+        raise UserError(f"{instance}: cannot listen on {where}: {reason} — {what_to_do}") from error
     listener.setblocking(False)
     return listener
 
 
 def url_of(listener: socket.socket) -> str:
     """The base URL that the socket answers at."""
-    host, port = listener.getsockname()[:2]
+    return url_for(listener.getsockname()[0], listener)
+
+
+def url_for(host: str, listener: socket.socket) -> str:
+    """The base URL of the socket for those who call this machine `host`."""
+    port = listener.getsockname()[1]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 

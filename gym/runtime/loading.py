@@ -42,6 +42,7 @@ class InstanceSpec:
     secret: str
     peers: dict[str, PeerInfo] = field(default_factory=dict[str, PeerInfo])
     sandbox_providers: dict[str, Any] = field(default_factory=dict[str, Any])
+    unreachable: dict[str, str] = field(default_factory=dict[str, str])
     policy: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
 
     def to_json(self) -> bytes:
@@ -76,6 +77,7 @@ def make_server(spec: InstanceSpec, transport: Transport) -> Server:
         transport=transport,
         state_dir=Path(spec.state_dir),
         sandbox_providers=spec.sandbox_providers,
+        unreachable=spec.unreachable,
     )
     try:
         return server_class(config_class.model_validate(spec.config), context)

@@ -1,11 +1,12 @@
 """The first half of a start: everything that can fail before anything runs.
 
-Opens every listening socket, makes the run's folder, builds Python environments, and writes down
-what each server process needs. Nothing is running afterwards unless `fork_servers` is called; and
+Opens every listening socket, makes the run's folder and networks, builds Python environments, and
+writes down what each server process needs. Nothing is running afterwards unless `fork_servers` is called; and
 whatever fails here is undone here.
 """
 
 import asyncio
+import itertools
 import os
 import secrets
 import socket
@@ -23,6 +24,7 @@ from gym.runtime.folder import RunFolder
 from gym.runtime.listen import open_socket, url_of
 from gym.runtime.loading import InstanceSpec
 from gym.runtime.processes import ServerProcess
+from gym.runtime.publishing import Published, publish, withdraw
 from gym.runtime.spawning import can_fork, preload
 from gym.servers.auth import Credentials
 from gym.servers.base import Server
@@ -46,6 +48,9 @@ class Running:
     say: Say
     peers: Mapping[str, PeerInfo] = field(default_factory=dict[str, PeerInfo])
     listeners: dict[str, socket.socket] = field(default_factory=dict[str, socket.socket])
+    """The sockets with all routes, for our own processes."""
+    published: Published = field(default_factory=Published)
+    """The sockets with data routes alone, for code in sandboxes."""
     processes: dict[str, ServerProcess] = field(default_factory=dict[str, ServerProcess])
     servers: dict[str, Server] = field(default_factory=dict[str, Server])
     """The colocated ones, once they are up."""
@@ -81,6 +86,7 @@ class Running:
             secret=self.credentials.secret,
             peers=dict(self.peers),
             sandbox_providers={name: dict(block) for name, block in self.plan.sandbox_providers.items()},
+            unreachable=dict(self.published.unreachable),
             policy={} if instance.kind != "responses_api_models" else settings.model_dump(include=POLICY),
         )
 
@@ -98,44 +104,57 @@ class Running:
             process.kill()
 
     def abandon(self) -> None:
-        """Leave nothing behind, whatever had been reached; does nothing after an orderly stop."""
+        """Leave nothing behind, whatever had been reached; does nothing after an orderly stop. Not to be called in an event loop."""
         if self.ended:
             return
         self.kill()
-        close_all(self.listeners)
+        self.close_sockets()
+        withdraw(self.plan.sandbox_providers, self.folder)
         self.folder.remove(keep_logs=False)
 
+    def sockets(self, name: str) -> list[socket.socket]:
+        """The listening sockets of an instance: the one with all routes, then those with data routes."""
+        return [self.listeners[name], *self.published.sockets.get(name, [])]
 
-def prepare(plan: Plan, isolation: Isolation, *, say: Say = lambda line: None, log_dir: Path | None = None) -> Running:
-    """Everything for a run of `plan` but the running. Raises UserError, and then nothing is left."""
+    def close_sockets(self) -> None:
+        """Close every listening socket."""
+        for listener in (*self.listeners.values(), *itertools.chain(*self.published.sockets.values())):
+            listener.close()
+
+
+def prepare(plan: Plan, isolation: Isolation, *, shared: bool, say: Say = lambda line: None, log_dir: Path | None = None) -> Running:
+    """Everything for a run of `plan` but the running. Raises UserError, and then nothing is left.
+
+    `shared` is whether other processes than the run's own will call its servers.
+    """
     credentials = _credentials(plan.settings)
     if credentials.token is None:
         say("authentication is off: any program on this machine can drive these servers")
     running = Running(plan, RunFolder(log_dir=log_dir or plan.settings.log_dir), credentials, say)
     try:
-        _prepare(running, isolation)
+        _prepare(running, isolation, shared)
     except BaseException:
         running.abandon()
         raise
     return running
 
 
-def _prepare(running: Running, isolation: Isolation) -> None:
+def _prepare(running: Running, isolation: Isolation, shared: bool) -> None:
     plan = running.plan
     local = [instance for instance in plan.instances.values() if not instance.remote]
     apart = [i for i in local if isolation == "process" or i.requirements is not None]
-    # An instance in this process needs a real address only if somebody outside of it calls it.
-    published = isolation == "process" or bool(apart) or bool(plan.sandbox_providers)
+    # An instance in this process needs a real address only if another process calls it.
     for instance in local:
-        if published or instance.config.port:
+        if shared or apart or instance.config.port:
             host = instance.config.host or default_host(plan.settings)
             running.listeners[instance.name] = open_socket(host, instance.config.port or 0, instance.name)
-    running.peers = {i.name: _peer_info(i, plan.settings, running.listeners.get(i.name)) for i in plan.instances.values()}
+    publish(running.published, local, plan.sandbox_providers, running.folder, default_host(plan.settings))
+    running.peers = {i.name: _peer_info(running, i) for i in plan.instances.values()}
     for instance in apart:
         running.processes[instance.name] = ServerProcess(
             instance.name,
             running.folder.write_private(f"{instance.name}.json", running.spec(instance).to_json()),
-            running.listeners[instance.name],
+            running.sockets(instance.name),
             running.folder.log_path(instance.name),
             python=environment_python(instance, plan.settings, running.say),
             env=_child_environment(),
@@ -159,12 +178,6 @@ def _credentials(settings: Settings) -> Credentials:
     return Credentials(token, secret)
 
 
-def close_all(listeners: Mapping[str, socket.socket]) -> None:
-    """Close every listening socket."""
-    for listener in listeners.values():
-        listener.close()
-
-
 def default_host(settings: Settings) -> str:
     """The address that instances listen on unless they say otherwise."""
     if not settings.use_absolute_ip:
@@ -177,17 +190,18 @@ def default_host(settings: Settings) -> str:
         return socket.gethostbyname(socket.gethostname())
 
 
-def _peer_info(instance: Instance, settings: Settings, listener: socket.socket | None) -> PeerInfo:
-    config = instance.config
+def _peer_info(running: Running, instance: Instance) -> PeerInfo:
+    config, listener = instance.config, running.listeners.get(instance.name)
     if config.url is not None:
         url = config.url.rstrip("/")
     elif listener is not None:
         url = url_of(listener)
     else:
         url = f"http://{instance.name}.in-process"
-    capture = settings.token_id_capture
+    capture = running.plan.settings.token_id_capture
     captured = isinstance(config, AgentConfig) and capture.enabled and (capture.all_agents or config.token_id_capture)
-    return PeerInfo(instance.name, instance.kind, instance.implementation, url, dict(config.headers), captured, instance.remote)
+    published = running.published.urls.get(instance.name, {})
+    return PeerInfo(instance.name, instance.kind, instance.implementation, url, dict(config.headers), captured, instance.remote, published)
 
 
 def _child_environment() -> dict[str, str]:

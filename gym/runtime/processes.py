@@ -1,8 +1,8 @@
 """One server process, seen from the parent: start it, notice its death, start it again, end it.
 
-The parent keeps the listening socket, so a restarted server answers at the same address and calls
-made in between wait in the socket's queue. Restarts are bounded; a server that dies again and
-again is given up, and its socket is closed so that callers are refused at once.
+The parent keeps the listening sockets, so a restarted server answers at the same address and calls
+made in between wait in the sockets' queues. Restarts are bounded; a server that dies again and
+again is given up, and its sockets are closed so that callers are refused at once.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gym.runtime.logs import tail
@@ -29,13 +29,16 @@ _GRACE_SECONDS = 30.0
 
 
 class ServerProcess:
-    """One instance in a process of its own. `on_event` gets a line for people about each death."""
+    """One instance in a process of its own. `on_event` gets a line for people about each death.
+
+    Of `listeners` the first is for all routes, the others are for data routes alone.
+    """
 
     def __init__(
         self,
         instance: str,
         spec_path: Path,
-        listener: socket.socket,
+        listeners: Sequence[socket.socket],
         log_path: Path,
         *,
         python: str = sys.executable,
@@ -46,7 +49,7 @@ class ServerProcess:
         self.log_path = log_path
         self.crashed = False
         self._spec_path = spec_path
-        self._listener = listener
+        self._listeners = listeners
         self._python = python
         self._env = env
         self._on_event = on_event
@@ -74,7 +77,7 @@ class ServerProcess:
 
     def fork(self) -> None:
         """Start the process now, by forking this one; see `spawning.fork` for when that may be done."""
-        self._child = fork(self._spec_path, self._listener.fileno(), self.log_path)
+        self._child = fork(self._spec_path, self._descriptors(), self.log_path)
 
     def start(self) -> None:
         """Start the process if it was not forked already, and watch it from now on; needs a running loop."""
@@ -87,7 +90,14 @@ class ServerProcess:
         self._was_ready = True
 
     def _spawn(self) -> None:
-        self._child = spawn(self._python, self._spec_path, self._listener.fileno(), self.log_path, self._env)
+        self._child = spawn(self._python, self._spec_path, self._descriptors(), self.log_path, self._env)
+
+    def _descriptors(self) -> list[int]:
+        return [listener.fileno() for listener in self._listeners]
+
+    def _close_sockets(self) -> None:
+        for listener in self._listeners:
+            listener.close()
 
     async def _watch(self) -> None:
         restarts = 0
@@ -109,7 +119,7 @@ class ServerProcess:
                 self._on_event(
                     f"server {self.instance} died ({_how(code)}) {restarts + 1} times and is given up; log: {self.log_path}{last}"
                 )
-                self._listener.close()
+                self._close_sockets()
                 return
             self._on_event(f"server {self.instance} died ({_how(code)}) and is started again; log: {self.log_path}{last}")
             await asyncio.sleep(0.2 * 4**restarts)
@@ -136,7 +146,7 @@ class ServerProcess:
         if self._watcher is not None:
             self._watcher.cancel()
             await asyncio.gather(self._watcher, return_exceptions=True)
-        self._listener.close()
+        self._close_sockets()
 
     async def _gone(self) -> None:
         """Wait until the process has ended: by the watcher that reaps it, or without one if it was never watched."""

@@ -92,7 +92,10 @@ class RunReaper:
         for problem in report.problems:
             self._say_once(problem)
         if report.released:
-            self._running.say(f"released {len(report.released)} sandbox(es) whose owners are gone")
+            networks = sum(found.is_network for found in report.released)
+            counts = ((len(report.released) - networks, "sandbox(es)"), (networks, "network(s)"))
+            what = " and ".join(f"{count} {kind}" for count, kind in counts if count)
+            self._running.say(f"released {what} whose owners are gone")
         clear_dead_runs()
 
     async def last(self) -> None:
@@ -104,8 +107,9 @@ class RunReaper:
         deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS + _MARGIN_SECONDS
         while True:
             report = await self._reaper.reap(run_id, everything_of=run_id)
-            if report.released:
-                self._running.say(f"removed {len(report.released)} left-over sandbox(es)")
+            left_over = [found for found in report.released if not found.is_network]  # that one goes with every run
+            if left_over:
+                self._running.say(f"removed {len(left_over)} left-over sandbox(es)")
             if report.problems or not report.pending or asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(0.5)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -55,15 +55,15 @@ async def _ended(pid: int) -> None:
         os.close(descriptor)
 
 
-def spawn(python: str, spec_path: Path, listener: int, log_path: Path, env: dict[str, str] | None) -> Child:
-    """Start an interpreter for one server."""
+def spawn(python: str, spec_path: Path, listeners: Sequence[int], log_path: Path, env: dict[str, str] | None) -> Child:
+    """Start an interpreter for one server, which inherits these sockets."""
     with log_path.open("ab") as output:
         process = subprocess.Popen(
-            [python, "-m", "gym.runtime.child", str(spec_path), str(listener), str(os.getpid())],
+            [python, "-m", "gym.runtime.child", str(spec_path), ",".join(map(str, listeners)), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=(listener,),
+            pass_fds=tuple(listeners),
             start_new_session=True,
             env=env,
         )
@@ -79,7 +79,7 @@ def can_fork() -> bool:
     return False
 
 
-def fork(spec_path: Path, listener: int, log_path: Path) -> Child:
+def fork(spec_path: Path, listeners: Sequence[int], log_path: Path) -> Child:
     """Fork this process into one server. Call `preload` once before."""
     parent = os.getpid()
     sys.stdout.flush()
@@ -91,10 +91,10 @@ def fork(spec_path: Path, listener: int, log_path: Path) -> Child:
         return Child(pid, lambda: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     try:
         os.setsid()
-        _redirect(log, keep=listener)
+        _redirect(log, keep=listeners)
         from gym.runtime.child import main
 
-        code = main(str(spec_path), str(listener), str(parent))
+        code = main(str(spec_path), ",".join(map(str, listeners)), str(parent))
     except BaseException:
         import traceback
 
@@ -104,7 +104,7 @@ def fork(spec_path: Path, listener: int, log_path: Path) -> Child:
     os._exit(code)
 
 
-def _redirect(log: int, keep: int) -> None:
+def _redirect(log: int, keep: Sequence[int]) -> None:
     """Standard streams as a spawned server has them, and no other file of the parent's open."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -112,7 +112,7 @@ def _redirect(log: int, keep: int) -> None:
     os.dup2(log, 2)
     descriptors = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
     for descriptor in descriptors:
-        if descriptor > 2 and descriptor != keep:
+        if descriptor > 2 and descriptor not in keep:
             with contextlib.suppress(OSError):  # the one that listed the folder is closed already
                 os.close(descriptor)
 

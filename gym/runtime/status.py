@@ -19,7 +19,7 @@ async def status_of(running: Running) -> dict[str, Any]:
 
 async def _instance(running: Running, name: str) -> dict[str, Any]:
     info = running.peers[name]
-    base: dict[str, Any] = {"kind": info.kind, "implementation": info.implementation, "url": info.url}
+    base: dict[str, Any] = {"kind": info.kind, "implementation": info.implementation, "url": info.url, "published": dict(info.published)}
     if name in running.processes:
         base["pid"] = running.processes[name].pid
     try:

@@ -139,6 +139,11 @@ class LeaseFolder:
         """The file of one instance."""
         return self.path / f"{instance}.jsonl"
 
+    @property
+    def run_book(self) -> Path:
+        """The file of what is the run's own, and no instance's: its networks. No instance can have this name."""
+        return self.book_path("run.own")
+
     def owed(self) -> dict[Path, list[Lease]]:
         """What is owed, by file. A file that cannot be read counts as owing nothing that could be released."""
         found: dict[Path, list[Lease]] = {}

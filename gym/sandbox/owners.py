@@ -15,12 +15,14 @@ from gym.sandbox.leases import FRESH_SECONDS
 from gym.sandbox.ownership import (
     EXPIRES_AT,
     MARK,
+    NETWORK,
     OWNER_BOOT_ID,
     OWNER_HOST,
     OWNER_PID,
     OWNER_SPACE,
     OWNER_STARTED,
     OWNER_USER,
+    ROLE,
     RUN_ID,
     boot_id,
     space,
@@ -79,9 +81,13 @@ def judge(labels: Mapping[str, str], here: Here) -> Judgement:
     if owner != here.user:
         return Judgement(Owner.FOREIGN, f"it belongs to user {owner}" if owner else "its user is not known")
     expires = _number(labels.get(EXPIRES_AT))
-    if expires is not None and expires + EXPIRY_GRACE_SECONDS < here.now:
-        return Judgement(Owner.EXPIRED, "its time is over")
-    return _by_process(labels, here) or _by_heartbeat(labels, here)
+    over = expires is not None and expires + EXPIRY_GRACE_SECONDS < here.now
+    expired = Judgement(Owner.EXPIRED, "its time is over")
+    if over and labels.get(ROLE) != NETWORK:
+        return expired
+    found = _by_process(labels, here) or _by_heartbeat(labels, here)
+    # A run's network lives as long as the run, however long that is: its time counts only where nobody can tell.
+    return expired if over and found.owner is Owner.UNKNOWN else found
 
 
 def _by_process(labels: Mapping[str, str], here: Here) -> Judgement | None:

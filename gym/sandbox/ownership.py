@@ -35,12 +35,19 @@ CREATED_AT = f"{PREFIX}.created-at"
 EXPIRES_AT = f"{PREFIX}.expires-at"
 METADATA = f"{PREFIX}.meta."
 
-Role = Literal["task", "verifier", "check"]
+Role = Literal["task", "verifier", "check", "network"]
+NETWORK: Role = "network"
+"""The role of what is no sandbox, but a run's own network for them."""
 
 
 def new_sandbox_id() -> str:
     """A fresh id, `nemo-gym-<32 hex digits>`."""
     return f"{PREFIX}-{secrets.token_hex(16)}"
+
+
+def network_id(run_id: str) -> str:
+    """The id of a run's own network at an engine: every process of the run knows it without being told."""
+    return f"{PREFIX}-{hashlib.blake2b(run_id.encode(), digest_size=16).hexdigest()}"
 
 
 @cache

@@ -43,6 +43,40 @@ class SandboxHandle:
     """What was really given: image id, clamped limits, start-up times in seconds."""
 
 
+@dataclass(frozen=True)
+class HostView:
+    """How this machine is seen from a provider's sandboxes."""
+
+    host: str = ""
+    """The name or address that they call it by."""
+    listen: str = ""
+    """The address of ours at which such a call comes in."""
+    why_not: str = ""
+    """In place of both, where they have no way to us."""
+    given: bool = False
+    """Said by the user, and not found by ourselves."""
+
+
+class RunNetworks(Protocol):
+    """The networks that a provider can make for a run. They are known by id, as sandboxes are, and carry the same labels."""
+
+    def needed(self, run_id: str) -> str | None:
+        """The id of the network that the sandboxes of this run are to be in; None where none of our making is asked for."""
+        ...
+
+    async def make(self, network_id: str, ownership: Ownership) -> None:
+        """Make it. The exception is marked with `mark_doubtful` where it may have come about all the same."""
+        ...
+
+    async def remove(self, network_id: str) -> bool:
+        """Remove it. False if sandboxes are in it still: then it stays, and nothing is wrong. One that is gone is well."""
+        ...
+
+    async def find(self, *, run_id: str | None = None) -> list[SandboxRecord]:
+        """All networks of ours with these labels."""
+        ...
+
+
 class Provider(Protocol):
     """A place where sandboxes run. Methods raise `SandboxError` and its kin, and nothing else of their own."""
 
@@ -64,6 +98,18 @@ class Provider(Protocol):
     @property
     def parts(self) -> "Sequence[Provider]":
         """The providers of one place each that it is made of, the one to be used next first; of a provider of one place, itself."""
+        ...
+
+    @property
+    def networks(self) -> RunNetworks | None:
+        """The networks that it can make; None for a provider that makes none."""
+        ...
+
+    async def host_view(self, run_id: str) -> HostView:
+        """How this machine is seen from sandboxes of a run, once the run's network is there.
+
+        Raises SandboxSpecError if only the user can say that, SandboxError if it could not be found out now.
+        """
         ...
 
     async def create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> SandboxHandle:

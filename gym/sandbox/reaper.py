@@ -1,10 +1,11 @@
 """Releases what belongs to dead owners, through any provider: by the labels on sandboxes, and by lease journals.
 
 Labels find what the journals do not know (a journal that is lost); journals find what labels do not
-show yet (a create whose reply was lost, or that its owner could not take back). Invariants: nothing
-of a live owner, of another user or of unknown origin is touched; a lease is settled only when its
-provider has said, twice and some time apart if the create may still be under way, that there is
-nothing; a provider that cannot be reached is reported, and asked again in the next pass.
+show yet (a create whose reply was lost, or that its owner could not take back). A run's own network is
+looked after as its sandboxes are, and goes after them. Invariants: nothing of a live owner, of another
+user or of unknown origin is touched; a lease is settled only when its provider has said, twice and some
+time apart if the create may still be under way, that there is nothing; a provider that cannot be reached
+is reported, and asked again in the next pass.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from gym.sandbox.cleanup import finish
 from gym.sandbox.handles import STOP_BOUND_S
 from gym.sandbox.leases import Lease, LeaseFolder
 from gym.sandbox.owners import Here, Judgement, Owner, judge
-from gym.sandbox.ownership import RUN_ID
+from gym.sandbox.ownership import NETWORK, ROLE, RUN_ID
 from gym.sandbox.provider import Provider, SandboxHandle
 from gym.sandbox.spec import SandboxError, SandboxStatus
 
@@ -42,6 +43,11 @@ class Found:
     lease: Lease | None = None
     book: Path | None = None
     """The file of the lease."""
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it is a run's network, and no sandbox."""
+        return self.labels.get(ROLE) == NETWORK
 
     @property
     def given_up(self) -> bool:
@@ -85,6 +91,8 @@ class Reaper:
         for place, provider in self._providers.items():
             try:
                 records = await provider.find(run_id=run_id)
+                if provider.networks is not None:
+                    records += await provider.networks.find(run_id=run_id)
             except SandboxError as error:
                 report.problems.append(str(error))
                 unreached.add(place)
@@ -121,7 +129,9 @@ class Reaper:
             async with slots:
                 await self._release(found, report)
 
-        await asyncio.gather(*(release(found) for found in report.found if wanted(found)))
+        chosen = [found for found in report.found if wanted(found)]
+        await asyncio.gather(*(release(found) for found in chosen if not found.is_network))
+        await asyncio.gather(*(release(found) for found in chosen if found.is_network))
         return report
 
     async def _release(self, found: Found, report: Report) -> None:
@@ -134,7 +144,9 @@ class Reaper:
             report.problems.append(f"sandbox {found.sandbox_id} was made at {found.place}, which no provider of this configuration reaches")
             return
         try:
-            await finish(provider.close(SandboxHandle(found.sandbox_id, "/")), STOP_BOUND_S)
+            if not await finish(_close(provider, found), STOP_BOUND_S):
+                report.pending += 1
+                return
         except (SandboxError, TimeoutError) as error:
             report.pending += 1
             report.problems.append(str(error) or f"sandbox {found.sandbox_id} did not stop within {STOP_BOUND_S:g} s")
@@ -163,3 +175,11 @@ class Reaper:
     async def aclose(self) -> None:
         """Let go of the providers' connections."""
         await asyncio.gather(*(provider.aclose() for provider in self._providers.values()), return_exceptions=True)
+
+
+async def _close(provider: Provider, found: Found) -> bool:
+    """End a sandbox or remove a network; False for a network that sandboxes are in still."""
+    if not found.is_network:
+        await provider.close(SandboxHandle(found.sandbox_id, "/"))
+        return True
+    return provider.networks is None or await provider.networks.remove(found.sandbox_id)

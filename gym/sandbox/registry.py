@@ -59,7 +59,8 @@ def read_block(name: str, block: Mapping[str, Any]) -> ProviderBlock:
         key = ".".join([name, provider, *map(str, first["loc"])])
         if first["type"] == "extra_forbidden":
             raise ProviderBlockError(key, f"unknown key{_hint(str(first['loc'][-1]), _siblings(provider, first['loc']))}") from None
-        raise ProviderBlockError(key, f"{first['msg'][:1].lower()}{first['msg'][1:]} (got {first['input']!r})") from None
+        said = first["msg"].removeprefix("Value error, ")
+        raise ProviderBlockError(key, f"{said[:1].lower()}{said[1:]} (got {first['input']!r})") from None
     return ProviderBlock(name, provider, options, dict(cast("Mapping[str, str]", metadata)))
 
 

@@ -7,18 +7,21 @@ replays it, another body is a 409) or a loop that may be asked again.
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
+from urllib.parse import urlsplit
 
-from gym.config.schema import AgentConfig, Kind
+from gym.config.schema import AgentConfig, Kind, ServerRef
 from gym.protocol import routes
 from gym.protocol.access import SandboxAccess, ToolAccess
 from gym.protocol.agents import AgentCloseSessionRequest, AgentCloseSessionResponse, AgentSeedSessionRequest
 from gym.protocol.errors import ContractError
 from gym.protocol.ids import EpisodeId, TaskId
 from gym.protocol.responses import Response, ResponseCreateParams
+from gym.sandbox.handles import BorrowedSandbox
 from gym.servers.auth import CookieSigner
 from gym.servers.base import RouteSpec, Server
 from gym.servers.context import ServerContext
 from gym.servers.http import Access, Answer, Call
+from gym.servers.reaching import ReachChecks
 from gym.servers.sessions import Session, SessionRegistry, digest
 
 State = TypeVar("State")
@@ -66,6 +69,7 @@ class AgentServer(Server, Generic[State]):
             keep_results=False,  # whoever closed the session has the response, or gave up on it
         )
         self._cookies = CookieSigner(context.credentials.secret, context.instance)
+        self._reach = ReachChecks()
 
     async def open_session(self, session: AgentSession[State]) -> None:
         """Set up what the agent needs; a required grant that cannot be used must raise ContractError (422)."""
@@ -83,6 +87,21 @@ class AgentServer(Server, Generic[State]):
 
         Runs however the session ends (closed, expired, at shutdown), once `open_session` has returned or has set `session.state`.
         """
+
+    async def url_inside(self, session: AgentSession[State], box: BorrowedSandbox, target: ServerRef | str) -> str:
+        """The base URL that code in the session's sandbox `box` calls an instance by; see `ServerContext.published_url`.
+
+        Before it is first given out for a provider block, it is called from inside (`check_reach`). Raises ContractError,
+        terminal where there is no way. Model calls go below the rollout's prefix, with `credentials.rollout_token`.
+        """
+        if session.sandbox_access is None:
+            raise ContractError(422, f"{self.context.instance} was given no sandbox")
+        block = session.sandbox_access.connection.provider_config_ref
+        url = self.context.published_url(target, block)
+        if self.config.check_reach:
+            parts = urlsplit(url)
+            await self._reach.check(block, f"{parts.scheme}://{parts.netloc}", box)
+        return url
 
     def route_specs(self) -> list[RouteSpec]:
         """The contract's routes."""

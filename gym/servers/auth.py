@@ -9,6 +9,7 @@ import hmac
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
+from typing import ClassVar
 from urllib.parse import quote, unquote
 
 from itsdangerous import BadSignature, Signer
@@ -20,6 +21,8 @@ class Credentials:
 
     token: str | None
     secret: str
+    needed: ClassVar[str] = "this run's bearer token ('gym env status --json' shows where it is)"
+    """What a refused caller lacks, for the error."""
 
     def headers(self) -> dict[str, str]:
         """What our own processes send with every call."""
@@ -40,6 +43,19 @@ class Credentials:
     @cached_property
     def _key(self) -> bytes:
         return blake2b(self.secret.encode(), digest_size=32).digest()
+
+    def for_sandboxes(self) -> "Credentials":
+        """The same, as they count on sockets that code in a sandbox can reach."""
+        return _SandboxCredentials(self.token, self.secret)
+
+
+class _SandboxCredentials(Credentials):
+    """The run's token opens nothing, and neither does `auth: off`: only a rollout's own token counts."""
+
+    needed = "the bearer token of its own rollout"
+
+    def allows_control(self, authorization: str | None) -> bool:
+        return False
 
 
 def _same_bearer(authorization: str | None, token: str) -> bool:

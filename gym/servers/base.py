@@ -32,6 +32,8 @@ class RouteSpec:
     logged: bool = True
     broken: str = ""
     """The failure kind of an unexpected exception in the handler; "" stands for `<instance>:internal_error`."""
+    data: bool = False
+    """Code in a sandbox may call it, on sockets of its own; where it is `under_rollout`, with the token of that rollout."""
 
     def bind(self, credentials: Credentials, instance: str) -> Endpoint:
         """The endpoint of this route under these credentials."""
@@ -46,6 +48,7 @@ class RouteSpec:
             self.logged,
             self.broken or f"{instance}:internal_error",
             instance,
+            self.data,
         )
 
 
@@ -105,7 +108,7 @@ class Server:
 
     def _common(self) -> list[RouteSpec]:
         return [
-            RouteSpec(routes.HEALTH, self._healthz, Access.OPEN, "GET", logged=False),
+            RouteSpec(routes.HEALTH, self._healthz, Access.OPEN, "GET", logged=False, data=True),
             RouteSpec(routes.READY, self._readyz, Access.OPEN, "GET", logged=False),
             RouteSpec(routes.STATUS, self._status, Access.CONTROL, "GET", logged=False),
             RouteSpec(routes.DRAIN, self._drain, Access.CONTROL, logged=False),

@@ -8,6 +8,7 @@ from typing import Any
 
 from gym.client import Peer, Transport
 from gym.config.schema import ServerRef
+from gym.protocol.errors import ContractError
 from gym.protocol.ids import EpisodeId
 from gym.protocol.routes import EPISODE_HEADER
 from gym.sandbox.leases import LeaseBook, LeaseFolder
@@ -16,7 +17,7 @@ from gym.servers.auth import Credentials
 
 @dataclass(frozen=True)
 class PeerInfo:
-    """One instance of the run as others see it. `url` is the address for our own processes."""
+    """One instance of the run as others see it. `url` is the address for our own processes, control routes included."""
 
     name: str
     kind: str
@@ -27,6 +28,8 @@ class PeerInfo:
     """An agent whose model calls are recorded with token ids."""
     remote: bool = False
     """Runs elsewhere, under a token of its own."""
+    published: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Sandbox provider block -> the base URL at which its sandboxes reach the data routes."""
 
     def call_headers(self, credentials: Credentials) -> dict[str, str]:
         """What goes with every call to it: what its configuration says; our own token only if it is of this run."""
@@ -53,6 +56,8 @@ class ServerContext:
     state_dir: Path
     """A folder of this run for journals and spools; the same for every instance."""
     sandbox_providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    unreachable: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Provider block -> why its sandboxes have no way to the servers of this run."""
 
     @cached_property
     def leases(self) -> LeaseBook:
@@ -62,6 +67,32 @@ class ServerContext:
     def info(self, ref: ServerRef | str) -> PeerInfo:
         """The entry of the instance that `ref` names. Raises KeyError if the run has none."""
         return self.peers[ref if isinstance(ref, str) else ref.name]
+
+    def published_url(self, target: ServerRef | str, block: str) -> str:
+        """Where code in a sandbox of provider `block` reaches an instance: the base URL of its data routes.
+
+        `target` is a reference, an instance's name, or a URL of one of ours, as grants hold them; of a URL the path is kept.
+        Raises ContractError (422, terminal) where there is no way.
+        """
+        path = ""
+        if isinstance(target, str) and "://" in target:
+            info = next((i for i in self.peers.values() if target == i.url or target.startswith(f"{i.url}/")), None)
+            if info is None:
+                raise ContractError(422, f"{target} is no address of this run, so it is not known how a sandbox reaches it")
+            path = target.removeprefix(info.url)
+        else:
+            info = self.info(target)
+        url = info.published.get(block)
+        if url is None:
+            raise ContractError(422, f"code in a sandbox of '{block}' cannot call {info.name}: {self._why_not(info, block)}")
+        return url + path
+
+    def _why_not(self, info: PeerInfo, block: str) -> str:
+        if block not in self.sandbox_providers:
+            return f"the configuration has no sandbox provider of this name (known: {', '.join(self.sandbox_providers) or 'none'})"
+        if info.remote:
+            return "it runs elsewhere, under a token that no sandbox may have; put a model server of this run before it"
+        return self.unreachable.get(block) or f"servers of kind {info.kind} offer nothing to sandboxes"
 
     def peer(self, ref: ServerRef | str, episode: EpisodeId | None = None) -> Peer:
         """A client for the instance that `ref` names; with `episode`, the peer's log names it at each call."""

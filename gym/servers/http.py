@@ -130,6 +130,12 @@ class Endpoint:
     """The failure kind of an unexpected exception."""
     instance: str = ""
     """Whose route it is, for the log."""
+    data: bool = False
+    """Also on the sockets that code in a sandbox can reach; one that is `under_rollout`, only there."""
+
+    def for_sandboxes(self) -> "Endpoint":
+        """The endpoint as it is on such a socket."""
+        return replace(self, credentials=self.credentials.for_sandboxes())
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -176,7 +182,7 @@ class Endpoint:
         else:
             allowed = self.credentials.allows_control(authorization)
         if not allowed:
-            raise ContractError(401, f"{self.path} needs this run's bearer token ('gym env status --json' shows where it is)")
+            raise ContractError(401, f"{self.path} needs {self.credentials.needed}")
 
     async def _stream(self, stream: Stream, receive: Receive, send: Send) -> int:
         """Have a stream written. One that breaks after its start is left unfinished, which its reader sees as a broken connection."""

@@ -34,13 +34,13 @@ class ModelServer(Server):
         """The three dialects; a client that goes away stops its call, so that nobody pays for unread tokens."""
 
         def post(path: str, handler: Any) -> RouteSpec:
-            return RouteSpec(path, handler, Access.ROLLOUT, under_rollout=True, leaves_with_client=True)
+            return RouteSpec(path, handler, Access.ROLLOUT, under_rollout=True, leaves_with_client=True, data=True)
 
         return [
             post(routes.RESPONSES, self.responses),
             post(routes.CHAT_COMPLETIONS, self.chat_completions),
             post(routes.MESSAGES, self.messages),
-            RouteSpec(routes.MODELS, self.models, Access.ROLLOUT, "GET", under_rollout=True),
+            RouteSpec(routes.MODELS, self.models, Access.ROLLOUT, "GET", under_rollout=True, data=True),
         ]
 
     def _lacks(self, dialect: str) -> ContractError:

@@ -73,7 +73,7 @@ class ResourcesServer(Server, Generic[State]):
             RouteSpec(routes.REVERIFY_MODE, self._reverify_mode, Access.CONTROL, "GET"),
         ]
         # A tool is protected by the session's signed cookie: it is all that a grant carries.
-        return control + [RouteSpec(f"/{tool.name}", self._tool_handler(tool), Access.OPEN) for tool in tools_of(self)]
+        return control + [RouteSpec(f"/{tool.name}", self._tool_handler(tool), Access.OPEN, data=True) for tool in tools_of(self)]
 
     def background(self) -> list[Any]:
         """The sweeper of expired sessions."""

@@ -24,14 +24,16 @@ RESULT_CHARACTERS = 1_000_000
 
 @dataclass(frozen=True)
 class Patch:
-    """What the agent left. `source` is worktree, none or golden."""
+    """What the agent left. `source` is worktree, committed, golden, stored, or none for an empty one."""
 
     data: bytes
     source: str
     error: str | None = None
     """Why nothing could be captured, where the sandbox itself was well."""
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else is to be said about it."""
 
-    def fields(self, include: bool) -> dict[str, Any]:
+    def row(self, include: bool) -> dict[str, Any]:
         """The patch in the row; with `include` false, or where it is longer than PATCH_BYTES, only its digest and size.
 
         A patch that is not UTF-8 stands there twice: readable, and exact as `model_patch_base64`.
@@ -40,6 +42,7 @@ class Patch:
             "patch_source": self.source,
             "model_patch_sha256": hashlib.sha256(self.data).hexdigest(),
             "model_patch_bytes": len(self.data),
+            **self.fields,
         }
         if include and len(self.data) <= PATCH_BYTES:
             found["model_patch"] = self.data.decode(errors="replace")
@@ -50,19 +53,15 @@ class Patch:
         return found
 
 
-def stored_patch(row: Mapping[str, Any]) -> Patch | None:
+def stored_patch(row: Mapping[str, Any]) -> bytes | None:
     """The patch that an earlier row carries; None if it carries none."""
     text, exact = row.get("model_patch"), row.get("model_patch_base64")
     if isinstance(exact, str):
         try:
-            data = base64.b64decode(exact, validate=True)
+            return base64.b64decode(exact, validate=True)
         except ValueError:
             return None
-    elif isinstance(text, str):
-        data = text.encode(errors="surrogateescape")
-    else:
-        return None
-    return Patch(data, "worktree" if data else "none")
+    return text.encode(errors="surrogateescape") if isinstance(text, str) else None
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
-"""Patches as bytes: which files they touch, and leaving some of them out.
+"""Patches as bytes: their sections, and which files they touch.
 
 A patch may hold any bytes; it is never decoded as a whole.
 """
 
 import re
-from collections.abc import Callable
 
 _HEADER = re.compile(rb"^diff --git (.+)$", re.MULTILINE)
 _QUOTED_AT_END = re.compile(rb' ("(?:[^"\\]|\\.)*")$')
@@ -21,11 +20,6 @@ def sections(patch: bytes) -> list[tuple[str, bytes]]:
 def touched(patch: bytes) -> set[str]:
     """Every path that the patch changes, creates or removes; of a rename, both."""
     return {path for path, _ in sections(patch)} | {_unquote(match[1].rstrip(b"\r")) for match in _RENAMED.finditer(patch)}
-
-
-def without(patch: bytes, drop: Callable[[str], bool]) -> bytes:
-    """The patch without the files that `drop` says yes to."""
-    return b"".join(section for path, section in sections(patch) if not drop(path))
 
 
 def _path(section: bytes) -> str:

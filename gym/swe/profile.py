@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+START = ">>>>> Start Test Output"
+END = ">>>>> End Test Output"
+
 
 @dataclass(frozen=True)
 class Task:
@@ -23,7 +26,7 @@ class Task:
     setup: tuple[str, ...] = ()
     """Commands run in every sandbox of this task before anything else."""
     hide: tuple[str, ...] = ()
-    """Paths removed before the agent starts."""
+    """Paths removed before the agent starts, absolute or below the work tree. They are the grader's: no patch may bring them."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,15 @@ class Evaluation:
     """
 
     script: str
-    start_marker: str
-    end_marker: str
+    start_marker: str = START
+    end_marker: str = END
+    sentinel_folder: str | None = None
+    """Where a test that must fail is put, for a script that does not name its test files: below the work tree, or absolute. See `sentinel`."""
+    log_parser: str | None = None
+    """A Python program of the data set's, run as `<stdout file> <stderr file> <result file>` in another fresh sandbox.
+
+    The tests then keep their two streams, which must both hold the markers, and `grade` reads the result file.
+    """
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,13 @@ class Grade:
     definitely_failed: tuple[str, ...] = ()
     """The required ones that were seen to fail: enough for a zero even if the run was cut short."""
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def grade_required(task: Task, statuses: Mapping[str, str], passing: frozenset[str] = frozenset({"PASSED"})) -> Grade:
+    """The usual rule: every required test was seen, with a status in `passing`."""
+    failed = tuple(test for test in task.required if statuses.get(test) not in passing)
+    seen = tuple(test for test in failed if test in statuses)
+    return Grade(not failed, statuses, failed, seen, {"failed_required_tests": list(failed)})
 
 
 class Profile(Protocol):
@@ -64,21 +81,3 @@ class Profile(Protocol):
     def grade(self, task: Task, output: str) -> Grade:
         """Read the text between the markers."""
         ...
-
-
-def image_from_template(template: str, instance_id: str) -> str:
-    """An image's name: `{instance_id}` as it is, `{instance_id_s}` and `{instance_id_1776}` lower-case with `__` replaced.
-
-    Raises ValueError for another placeholder.
-    """
-    lower = instance_id.lower()
-    known = {
-        "instance_id": instance_id,
-        "instance_id_s": lower.replace("__", "_s_"),
-        "instance_id_1776": lower.replace("__", "_1776_"),
-    }
-    try:
-        return template.format(**known)
-    except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
-        placeholders = ", ".join(f"{{{name}}}" for name in known)
-        raise ValueError(f"image_template {template!r} may use {placeholders} and nothing else ({error})") from error

@@ -84,23 +84,61 @@ done
 
 NO_REPOSITORY = 3
 
-CAPTURE = r"""
+_DIFF = r"""
+# Nothing that stands in the agent's configuration or attributes may change what a patch looks like.
+plain_git() { git -c core.fsmonitor=false -c core.fileMode=true -c core.autocrlf=false -c core.sparseCheckout=false "$@"; }
+write_diff() {
+  plain_git -c core.quotePath=true -c diff.relative=false -c diff.noprefix=false -c diff.mnemonicPrefix=false \
+    diff --binary --full-index --no-color --no-ext-diff --no-textconv --no-renames -O/dev/null --ignore-submodules=all \
+    --diff-algorithm=default --unified=3 --inter-hunk-context=0 --src-prefix=a/ --dst-prefix=b/ "$@" -- . > "$GYM_OUT.diff"
+}
 set -eu
 cd -- "$GYM_WORKDIR" || exit 3
 git ls-tree -r "$GYM_BASE" >/dev/null || exit 3
-export GIT_INDEX_FILE="$GYM_OUT.index" GIT_OPTIONAL_LOCKS=0 GIT_WORK_TREE="$PWD"
+export GIT_OPTIONAL_LOCKS=0 GIT_WORK_TREE="$PWD"
+"""
+
+CAPTURE_WORKTREE = (
+    _DIFF
+    + r"""
+export GIT_INDEX_FILE="$GYM_OUT.index"
 git read-tree "$GYM_BASE"
 # Files that cannot be added, such as a repository without a commit, must not cost the rest.
-plain_git() { git -c core.fsmonitor=false -c core.fileMode=true -c core.autocrlf=false -c core.sparseCheckout=false "$@"; }
 plain_git -c advice.addEmbeddedRepo=false add --intent-to-add --ignore-errors -- . || echo 'some files could not be added' >&2
-plain_git -c core.quotePath=true -c diff.relative=false -c diff.noprefix=false -c diff.mnemonicPrefix=false \
-  diff --binary --full-index --no-color --no-ext-diff --no-textconv --no-renames -O/dev/null --ignore-submodules=all \
-  --diff-algorithm=default --unified=3 --inter-hunk-context=0 --src-prefix=a/ --dst-prefix=b/ "$GYM_BASE" -- . > "$GYM_OUT.diff"
+write_diff "$GYM_BASE"
 """
+)
 """Write the difference between the base commit and the work tree, new files included, to `$GYM_OUT.diff`; 3: there is no repository.
 
 It uses an index of its own, made from the base commit: what the agent staged, locked or marked as
 unchanged in the real one has no part in it. Nor has what stands in its configuration.
+"""
+
+CAPTURE_COMMITTED = (
+    _DIFF
+    + r"""
+best=$GYM_BASE best_name= best_descends=0 best_count=-1
+consider() {
+  descends=0; if git merge-base --is-ancestor "$GYM_BASE" "$2"; then descends=1; fi
+  count=$(git rev-list --count "$GYM_BASE..$2") || return 0
+  if [ $descends -gt $best_descends ] || { [ $descends -eq $best_descends ] && [ "$count" -gt $best_count ]; }; then
+    best=$2 best_name=$1 best_descends=$descends best_count=$count
+  fi
+}
+# HEAD comes first, so that it wins where nothing is further on.
+if head=$(git rev-parse -q --verify 'HEAD^{commit}'); then consider "$(git symbolic-ref -q --short HEAD || echo HEAD)" "$head"; fi
+git for-each-ref --format='%(objectname) %(refname:short)' refs/heads > "$GYM_OUT.heads"
+while read -r commit name; do consider "$name" "$commit"; done < "$GYM_OUT.heads"
+[ "$best_count" -ge 0 ] || best_count=0
+dirty=no; [ -z "$(git status --porcelain 2>/dev/null | head -n 1)" ] || dirty=yes
+printf '%s\n%s\n%s\n' "$best_count" "$dirty" "$best_name" > "$GYM_OUT.facts"
+write_diff "$GYM_BASE" "$best"
+"""
+)
+"""Write the difference between the base commit and the most advanced commit of HEAD and all local branches to `$GYM_OUT.diff`.
+
+Descendants of the base come first, then who has more commits past it, then HEAD. `$GYM_OUT.facts` says: how many
+commits, whether the work tree holds anything else, and the branch. 3: there is no repository.
 """
 
 APPLY = r"""
@@ -113,3 +151,19 @@ exit 1
 
 RUN_TESTS = r"""gym_script=$(cat); exec 2>&1 </dev/null; eval "$gym_script" """
 """Run the script on stdin. It is read whole before it runs and stands in no file, so that code under test cannot read its markers there."""
+
+RUN_TESTS_APART = r"""gym_script=$(cat); exec </dev/null; eval "$gym_script" """
+"""The same with two streams."""
+
+PARSE = r"""
+cd -- "$GYM_FOLDER" || exit 1
+rm -f result
+for python in python3 python; do
+  command -v $python >/dev/null || continue
+  $python parser.py stdout.log stderr.log result || exit 1
+  exit 0
+done
+echo 'the image has no python to run the log parser with'
+exit 1
+"""
+"""Run a log parser on two logs."""

@@ -5,9 +5,11 @@ release first; the agent never gets a grader's file, and the gold patch only whe
 `expose_gold_to` says so; a verdict is a zero only on evidence about the patch.
 """
 
+import asyncio
 import contextlib
+import math
 import time
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -20,8 +22,10 @@ from gym.sandbox.provider import Provider
 from gym.sandbox.registry import provider_from_block
 from gym.sandbox.spec import SandboxError, SandboxSpec
 from gym.servers import ResourcesServer, ResourcesSession, ServerContext, tool
-from gym.swe.boxes import Base, CaptureError, capture, prepare, run_tests
-from gym.swe.config import SweConfig
+from gym.swe.boxes import Base, prepare
+from gym.swe.capture import CaptureError, capture, cleaned
+from gym.swe.config import SweConfig, cpu_environment
+from gym.swe.grading import TestLog, parse_log, read_log, run_tests
 from gym.swe.outcomes import GradingRun, Patch, nothing_to_grade, stored_patch, verdict_of
 from gym.swe.profile import Profile, Task
 
@@ -84,6 +88,9 @@ class SweServer(ResourcesServer[TaskState]):
         if session.task_id is not None and session.task_id.task_id != task.instance_id:
             raise ContractError(422, f"the task is {session.task_id.task_id!r}, but its row is {task.instance_id!r}")
         state = session.state = TaskState(task)
+        if self.config.is_verifying_golden_patch:
+            state.patch = Patch(task.gold_patch.encode(errors="surrogateescape"), "golden")
+            return
         session.on_release("its sandbox", state.stop_box)
         with _as_contract_error():
             started = time.monotonic()
@@ -102,7 +109,10 @@ class SweServer(ResourcesServer[TaskState]):
         """The reference solution, for agents that this server's configuration names in `expose_gold_to`."""
         if not self.config.expose_gold_to:
             raise ContractError(403, f"{self.context.instance} shows its gold patches to nobody (expose_gold_to)")
-        return {"patch": session.state.task.gold_patch}
+        gold = session.state.task.gold_patch
+        if not gold.strip():
+            raise ContractError(422, f"the row of {session.state.task.instance_id} has no gold patch", kind="agent_run_error", terminal=True)
+        return {"patch": gold}
 
     async def verify(self, session: ResourcesSession[TaskState] | None, request: BaseVerifyRequest) -> Verdict:
         """Capture the patch, stop the task sandbox, grade in a fresh one."""
@@ -123,11 +133,16 @@ class SweServer(ResourcesServer[TaskState]):
     async def _reverify(self, request: BaseVerifyRequest) -> Verdict:
         """Judge a stored patch, with no session: the row must carry it as `model_patch`."""
         row = request.task_data()
-        patch = stored_patch(row)
-        if patch is None:
+        task = self._task(row)
+        if self.config.is_verifying_golden_patch:
+            patch = Patch(task.gold_patch.encode(errors="surrogateescape"), "golden")
+        elif (stored := stored_patch(row)) is not None:
+            # What other tools store may be no diff of git's, and then cannot be told apart by file.
+            patch = cleaned(stored, task, "stored") if b"diff --git " in stored else Patch(stored, "stored" if stored else "none")
+        else:
             reason = "no session, and the row carries no model_patch to judge"
             return Masked("session_lost", reason, {**self.lost_fields(request), **LOST_SESSION})
-        state = TaskState(self._task(row))
+        state = TaskState(task)
         try:
             return await self._grade(None, state, patch)
         finally:
@@ -140,7 +155,7 @@ class SweServer(ResourcesServer[TaskState]):
             return Masked("session_lost", "the task sandbox is gone, and with it the patch", fields)
         started = time.monotonic()
         try:
-            patch = await capture(state.box, state.task, state.base, self.config.setup_timeout)
+            patch = await capture(state.box, state.task, state.base, self.config.patch_capture_mode, self.config.setup_timeout)
         except SandboxError as error:
             return Masked("session_lost", f"the patch could not be captured: {error}", fields)
         except CaptureError as error:
@@ -153,41 +168,66 @@ class SweServer(ResourcesServer[TaskState]):
         return None
 
     async def _grade(self, session: ResourcesSession[TaskState] | None, state: TaskState, patch: Patch) -> Verdict:
-        shown = patch.fields(self.config.include_model_patch_in_response)
+        shown = patch.row(self.config.include_model_patch_in_response)
         base: dict[str, Any] = {"instance_id": state.task.instance_id, **shown, **state.fields}
-        if not patch.data:
+        if not patch.data and not self.config.grade_empty_patch:
             return nothing_to_grade(base)
         run = GradingRun(None, problem="not run")
+        total = self.config.verification_total_timeout or math.inf
+        began = time.monotonic()
         for attempt in range(self.config.inconclusive_verification_retries + 1):
-            run = await self._grade_once(session, state, patch)
+            left = total - (time.monotonic() - began)
+            if attempt and left <= 0:
+                break
+            run = await self._grade_once(session, state, patch, min(self.config.evaluation_timeout, left))
             base["verification_attempts"] = attempt + 1
             if run.conclusive:
                 break
         return verdict_of(run, base)
 
-    async def _grade_once(self, session: ResourcesSession[TaskState] | None, state: TaskState, patch: Patch) -> GradingRun:
+    async def _grade_once(self, session: ResourcesSession[TaskState] | None, state: TaskState, patch: Patch, timeout: float) -> GradingRun:
         """One try in a sandbox of its own, which is stopped whatever happens. A sandbox that breaks is a try without a verdict."""
         started = time.monotonic()
         timing: dict[str, Any] = {}
+        sentinel, setup_timeout = self.config.apply_anti_cheating, self.config.setup_timeout
         try:
-            state.box = await self._start_box(session, state.task, "verifier")
-            timing = {
-                "eval_sandbox_start_time_taken": round(time.monotonic() - started, 3),
-                "verifier_sandbox_observation": {"role": "verifier", **state.box.observations},
-            }
-            run = await run_tests(state.box, self.profile, state.task, patch, self.config.setup_timeout, self.config.evaluation_timeout)
+            async with self._fresh_box(session, state) as box:
+                timing = {
+                    "eval_sandbox_start_time_taken": round(time.monotonic() - started, 3),
+                    "verifier_sandbox_observation": {"role": "verifier", **box.observations},
+                }
+                found = await run_tests(box, self.profile, state.task, patch, setup_timeout, timeout, sentinel=sentinel)
+            parsed: str | GradingRun | None = None
+            if isinstance(found, TestLog) and found.evaluation.log_parser is not None:
+                async with self._fresh_box(session, state) as box:
+                    parsed = await parse_log(box, found, setup_timeout)
+            if isinstance(found, GradingRun):
+                run = found
+            elif isinstance(parsed, GradingRun):
+                run = parsed
+            else:
+                run = await asyncio.to_thread(read_log, self.profile, state.task, found, parsed)
         except SandboxError as error:
             run = GradingRun(None, problem=f"the grading sandbox failed: {error}", problem_kind=_kind(error))
-        finally:
-            with contextlib.suppress(SandboxError):  # it stays registered for release, and the next try must not start beside it
-                await state.stop_box()
-        if state.box is not None:
-            raise ContractError(500, f"sandbox {state.box.sandbox_id} could not be stopped", kind="session_release_failed", terminal=False)
+        _must_be_stopped(state)
         timing["patch_verification_time_taken"] = round(time.monotonic() - started, 3)
         return replace(run, fields={**run.fields, **timing})
 
+    @contextlib.asynccontextmanager
+    async def _fresh_box(self, session: ResourcesSession[TaskState] | None, state: TaskState) -> AsyncGenerator[OwnedSandbox]:
+        """A grading sandbox, stopped at the end; one that cannot be stopped stays registered for release."""
+        _must_be_stopped(state)
+        state.box = await self._start_box(session, state.task, "verifier")
+        try:
+            yield state.box
+        finally:
+            with contextlib.suppress(SandboxError):
+                await state.stop_box()
+
     async def _start_box(self, session: ResourcesSession[TaskState] | None, task: Task, role: Role) -> OwnedSandbox:
-        spec: SandboxSpec = self.config.sandbox_config.model_copy(update={"image": task.image, "workdir": task.workdir})
+        asked = self.config.sandbox_config
+        env = {**(cpu_environment(asked.resources.cpu) if self.config.derive_cpu_env else {}), **asked.env}
+        spec: SandboxSpec = asked.model_copy(update={"image": task.image, "workdir": task.workdir, "env": env})
         ownership = Ownership(
             run_id=self.context.run_id,
             instance=self.context.instance,
@@ -204,6 +244,11 @@ class SweServer(ResourcesServer[TaskState]):
             return task
         except ValueError as error:
             raise ContractError(422, f"the row is not a task of {self.context.instance}: {error}") from error
+
+
+def _must_be_stopped(state: TaskState) -> None:
+    if state.box is not None:
+        raise ContractError(500, f"sandbox {state.box.sandbox_id} could not be stopped", kind="session_release_failed", terminal=False)
 
 
 @contextlib.contextmanager

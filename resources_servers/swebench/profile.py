@@ -1,22 +1,18 @@
-"""SWE-bench Verified as a profile: specs, scripts and log parsers are those of the `swebench` package.
+"""SWE-bench, Verified and Multilingual, as a profile: specs, scripts and log parsers are those of the `swebench` package.
 
 `make_test_spec` of the package is not used: for many repositories it fetches requirement files from
 the network. The script of the tests needs none of that.
 """
 
-import ast
-import json
 from collections.abc import Callable, Mapping
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from swebench.harness.constants import (
-    END_TEST_OUTPUT,
     FAIL_ONLY_REPOS,
     FAIL_TO_PASS,
     MAP_REPO_VERSION_TO_SPECS,
     PASS_TO_PASS,
-    START_TEST_OUTPUT,
     EvalType,
     ResolvedStatus,
 )
@@ -24,7 +20,9 @@ from swebench.harness.grading import get_eval_tests_report, get_resolution_statu
 from swebench.harness.log_parsers import MAP_REPO_TO_PARSER, c, go, java, javascript, php, python, ruby, rust
 from swebench.harness.test_spec.create_scripts import make_eval_script_list
 
-from gym.swe.profile import Evaluation, Grade, Task, image_from_template
+from gym.swe.profile import Evaluation, Grade, Task
+from gym.swe.rows import image_of, test_names, text
+from resources_servers.swebench.fixups import fixed
 
 WORKDIR = "/testbed"
 IMAGE = "swebench/sweb.eval.x86_64.{instance_id_1776}:latest"
@@ -41,20 +39,16 @@ PARSERS = _parsers_of(c, go, java, javascript, php, python, ruby, rust)
 
 
 class SwebenchProfile:
-    """Rows of SWE-bench Verified, and of data sets in the same format."""
+    """Rows of SWE-bench Verified and Multilingual, and of data sets in the same format."""
 
     def task(self, row: Mapping[str, Any], image_template: str | None) -> Task:
         """Read a row. Its image is that of the template, else the row's own `image`, else the published one."""
-        texts = {name: _text(row, name) for name in ("instance_id", "repo", "version", "patch", "test_patch")}
-        named = row.get("image")
-        if named is not None and not (isinstance(named, str) and named):
-            raise ValueError(f"image must be the name of an image, got {named!r}")
-        image = image_from_template(image_template or IMAGE, texts["instance_id"]) if image_template or named is None else named
+        texts = {name: text(row, name) for name in ("instance_id", "repo", "version", "patch", "test_patch")}
         parser_of(row)
         eval_type_of(row)
         return Task(
             instance_id=texts["instance_id"],
-            image=image,
+            image=image_of(row, texts["instance_id"], image_template, IMAGE),
             workdir=WORKDIR,
             gold_patch=texts["patch"],
             test_patch=texts["test_patch"],
@@ -71,12 +65,13 @@ class SwebenchProfile:
             if specs is None:
                 raise ValueError(f"the swebench package knows no way to test {repo} {version}, and the row has no eval_script")
             commands = make_eval_script_list(dict(task.row), specs, "testbed", WORKDIR, base_commit, task.test_patch)
-            script = "\n".join(["set -uxo pipefail", *commands]) + "\n"
-        return Evaluation(str(script), START_TEST_OUTPUT, END_TEST_OUTPUT)
+            script = "\n".join(["set -uxo pipefail", *fixed(repo, commands)]) + "\n"
+        return Evaluation(str(script))
 
     def grade(self, task: Task, output: str) -> Grade:
         """Read the output with the repository's parser, and judge with the package's report."""
-        statuses = dict(parser_of(task.row)(output, None))
+        # Of the test spec that parsers are given, two look at the id: those of repositories with several test runners.
+        statuses = dict(parser_of(task.row)(output, SimpleNamespace(instance_id=task.instance_id)))
         kind = eval_type_of(task.row)
         wanted = {FAIL_TO_PASS: test_names(task.row, FAIL_TO_PASS), PASS_TO_PASS: test_names(task.row, PASS_TO_PASS)}
         report = get_eval_tests_report(statuses, wanted, eval_type=kind)
@@ -110,26 +105,3 @@ def eval_type_of(row: Mapping[str, Any]) -> EvalType:
         return EvalType(named)
     except ValueError as error:
         raise ValueError(f"eval_type {named!r} is not one of {', '.join(kind.value for kind in EvalType)}") from error
-
-
-def test_names(row: Mapping[str, Any], key: str) -> list[str]:
-    """A row's list of tests, which data sets write as a list, a JSON string or a Python literal. Raises ValueError."""
-    value = row.get(key)
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except json.JSONDecodeError:
-            try:
-                value = ast.literal_eval(value)
-            except (ValueError, SyntaxError) as error:
-                raise ValueError(f"{key} is neither JSON nor a Python list") from error
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"{key} must be a list of test names")
-    return value
-
-
-def _text(row: Mapping[str, Any], name: str) -> str:
-    value = row.get(name)
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be text, got {type(value).__name__}")
-    return value

@@ -105,7 +105,7 @@ class Faults:
         }
 
     def nothing_left(self, fault: str, command: str, moment: str, freed_by: str, began: float, seconds: float = BOUND_SECONDS) -> None:
-        """Wait until nothing is left, note down what is, and only then say whether that is well. `began` is the monotonic time of the fault."""
+        """Wait until nothing is left, note down what is, and only then judge. `began` is the monotonic time of the fault."""
         deadline = time.monotonic() + seconds
         while any((left := self.left()).values()) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -135,7 +135,9 @@ def note(fault: str, command: str, moment: str, freed_by: str, left: dict[str, i
         fcntl.flock(lock, fcntl.LOCK_EX)
         head, _, table = LEAKS.read_text().partition("| fault |")
         key = line.split("|")[:4]
-        rows = [row for row in table.splitlines()[2:] if row.startswith("|") and row.split("|")[:4] != key and row.count("|") == line.count("|")]
+        rows = [
+            row for row in table.splitlines()[2:] if row.startswith("|") and row.split("|")[:4] != key and row.count("|") == line.count("|")
+        ]
         LEAKS.write_text(f"{head}{_HEAD}{_LINE}" + "\n".join(sorted([*rows, line])) + "\n")
 
 

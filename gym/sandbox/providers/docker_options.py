@@ -4,20 +4,39 @@ Light on purpose, so that checking a configuration does not load the provider. U
 errors. Times are in seconds.
 """
 
+import re
+from ipaddress import IPv6Address
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from gym.config.schema import Section
 
 NAME = "docker"
+INTERNAL = "internal"
+"""The network that we make for a run: with a way to this machine, and to nothing else."""
+NOWHERE = "none"
+"""No network; as `reach_host`: no way to this machine."""
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+def _host(text: str) -> str:
+    try:
+        return str(IPv6Address(text.strip("[]")))
+    except ValueError:
+        if not _HOST.fullmatch(text):
+            raise ValueError(f"{text!r} is not a host: write a name or an address, without scheme and port") from None
+    return text
+
+
+HostName = Annotated[str, AfterValidator(_host)]
 
 
 class DockerIsolation(Section):
     """How a container is closed in. In a spec's `provider_options` a field that is set replaces the block's."""
 
     network: str | None = None
-    """`bridge`, `none`, `host`, or a network's name; None leaves it to the engine."""
+    """`internal`, `bridge`, `none`, `host`, or a network's name; None leaves it to the engine. See docs/sandbox.md."""
     read_only: bool = False
     """The root file system cannot be written; give `tmpfs` for what must be."""
     cap_drop: list[str] = Field(default_factory=list)
@@ -92,7 +111,7 @@ class DockerHost(Section):
     """How many sandboxes it takes in comparison with the others."""
 
 
-def _host(value: object) -> object:
+def _engine(value: object) -> object:
     return {"host": value} if isinstance(value, str) else value
 
 
@@ -103,8 +122,12 @@ class DockerOptions(Section):
     """`unix:///path` or `tcp://host:port`; None takes DOCKER_HOST, then Docker's own context, then its usual socket."""
     cert_path: str | None = None
     """Folder with ca.pem, cert.pem and key.pem for an engine over TLS; None takes DOCKER_CERT_PATH under DOCKER_TLS_VERIFY."""
-    hosts: list[Annotated[DockerHost, BeforeValidator(_host)]] = Field(default_factory=list[DockerHost])
+    hosts: list[Annotated[DockerHost, BeforeValidator(_engine)]] = Field(default_factory=list[DockerHost])
     """Several engines in place of `host`: each an address, or `{host, cert_path, weight}`. A sandbox goes where the fewest are."""
+    reach_host: HostName | None = None
+    """What containers call this machine by, to reach model servers and tools; None finds it, `none` is: they cannot."""
+    reach_listen: HostName | None = None
+    """The address of this machine at which such calls come in; None takes `reach_host`."""
     request_timeout_s: float = Field(default=60, gt=0)
     """The bound of one small request to the engine."""
     create: DockerCreate = Field(default_factory=DockerCreate)
@@ -118,4 +141,10 @@ class DockerOptions(Section):
         names = [engine.host for engine in self.hosts]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"hosts names {', '.join(twice)} more than once: use weight to give an engine more sandboxes")
+        return self
+
+    @model_validator(mode="after")
+    def _listens_for_somebody(self) -> "DockerOptions":
+        if self.reach_listen is not None and self.reach_host in (None, NOWHERE):
+            raise ValueError("reach_listen needs a reach_host, which is what containers call")
         return self

@@ -2,19 +2,15 @@
 
 import json
 import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gym.config import load
-from gym.config.errors import UserError
-from gym.runtime.environments import environment_python
+from gym.swe.profile import END, START
 
-HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 SHARED = Path(os.environ.get("GYM_SHARED") or REPOSITORY.parent / "shared")
 ROW = {
     "instance_id": "astropy__astropy-1",
@@ -29,33 +25,6 @@ ROW = {
 }
 
 Ask = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def ask() -> Iterator[Ask]:
-    """Calls the profile; raises ValueError with what it said."""
-    plan = load([REPOSITORY / "resources_servers/swebench/configs/swebench.yaml"], []).plan
-    try:
-        python = environment_python(plan.instances["swebench_resources_server"], plan.settings, lambda line: None)
-    except UserError as error:
-        pytest.skip(f"the server's own environment cannot be built here: {error}")
-    command = [python, str(HERE / "profile_probe.py")]
-    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    with subprocess.Popen(command, env=environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        stdin, stdout = process.stdin, process.stdout
-        assert stdin is not None
-        assert stdout is not None
-
-        def call(name: str, **arguments: Any) -> Any:
-            stdin.write(json.dumps({"call": name, **arguments}) + "\n")
-            stdin.flush()
-            answer = json.loads(stdout.readline())
-            if "error" in answer:
-                raise ValueError(answer["error"])
-            return answer["value"]
-
-        yield call
-        stdin.close()
 
 
 @pytest.mark.parametrize("value", [["a", "b's"], '["a", "b\'s"]', "['a', \"b's\"]"])
@@ -103,6 +72,42 @@ def test_the_script_is_the_packages_or_the_rows(ask: Ask) -> None:
     assert "pytest -rA" in script
     own = {"repo": "my/own", "version": "1", "eval_script": "echo mine", "log_parser": "parse_log_pytest"}
     assert ask("evaluation", row=ROW | own) == "echo mine"
+
+
+def test_every_language_of_multilingual_has_a_script_without_the_network(ask: Ask) -> None:
+    """For each repository and version that the package knows: both markers once, in order, with the test patch before them."""
+    known = ask("known")
+    languages = {language for language, _, _ in known}
+    assert languages == {"c", "go", "java", "js", "php", "py", "rb", "rs"}
+    for language, repo, version in known:
+        script = ask("evaluation", row=ROW | {"repo": repo, "version": version}, base="abc123")
+        assert script.count(START) == script.count(END) == 1, (repo, version)
+        assert script.index("git apply") < script.index(START) < script.index(END), (repo, version)
+        assert ("conda activate" in script) is (language == "py"), (repo, version)
+
+
+@pytest.mark.parametrize(
+    ("repo", "version", "there", "not_there"),
+    [
+        ("google/gson", "2158", "\nmvn test -B -T 1C -pl gson -Dtest=com.google.gson.functional.PrimitiveTest#testInt", "mvnd"),
+        ("apache/druid", "13704", "\nmvn test -Dmaven.gitcommitid.skip=true -Dgit.commit.id.skip=true -B", "mvnd"),
+        ("axios/axios", "4738", "\ntimeout 120s npx mocha", "timeout 10s"),
+        ("rubocop/rubocop", "13705", "2>/tmp/gym-stderr; cat /tmp/gym-stderr\n", "mvn"),
+        ("redis/redis", "13115", "\nmake distclean\nmake\n: '>>>>> Start Test Output'\nTERM=dumb ./runtest", "gym-stderr"),
+    ],
+)
+def test_scripts_that_need_a_change(ask: Ask, repo: str, version: str, there: str, not_there: str) -> None:
+    script = ask("evaluation", row=ROW | {"repo": repo, "version": version})
+    assert there in script
+    assert not_there not in script
+
+
+@pytest.mark.parametrize(
+    ("repo", "instance"), [("immutable-js/immutable-js", "immutable-js__immutable-js-2006"), ("jekyll/jekyll", "jekyll__jekyll-9141")]
+)
+def test_parsers_that_go_by_the_id(ask: Ask, repo: str, instance: str) -> None:
+    output = "  ✓ t.py::a (3 ms)\n  ✓ t.py::b\n" if "immutable" in repo else "t.py::a. = 0.01 s = .\nt.py::b. = 0.01 s = .\n"
+    assert ask("grade", row=ROW | {"repo": repo, "instance_id": instance}, output=output)["resolved"] is True
 
 
 def test_grading(ask: Ask) -> None:

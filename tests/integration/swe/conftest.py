@@ -47,7 +47,7 @@ class PytestSweServer(SweServer):
 class Rig:
     """One server and its client."""
 
-    def __init__(self, server: PytestSweServer, client: Peer, provider: Provider, row: dict[str, Any]) -> None:
+    def __init__(self, server: SweServer, client: Peer, provider: Provider, row: dict[str, Any]) -> None:
         self.server, self.client, self.provider, self.row = server, client, provider, row
         self.cookies: dict[str, str] = {}
         self.box: BorrowedSandbox | None = None
@@ -104,15 +104,21 @@ async def make_rig(docker_run_id: str, calc_row: dict[str, Any], tmp_path: Path)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(provider.aclose)
 
-        async def make(instance: str = "swe", block: Mapping[str, Any] = BLOCK, **config: Any) -> Rig:
+        async def make(
+            instance: str = "swe",
+            block: Mapping[str, Any] = BLOCK,
+            kind: type[SweServer] = PytestSweServer,
+            row: Mapping[str, Any] = calc_row,
+            **config: Any,
+        ) -> Rig:
             transport = InProcessTransport()
             credentials = Credentials("token", "secret")
             fields = {"setup_timeout": 60, "evaluation_timeout": 60, "sandbox_config": {"ttl_s": 300}} | config
             context = ServerContext(instance, docker_run_id, "http://swe", credentials, {}, transport, tmp_path, {"sandbox": block})
-            server = PytestSweServer(SweConfig(**fields), context)
+            server = kind(SweConfig(**fields), context)
             await stack.enter_async_context(server.running())
             transport.add("swe", server.app())
-            return Rig(server, Peer("swe", "http://swe", transport, headers=credentials.headers()), provider, dict(calc_row))
+            return Rig(server, Peer("swe", "http://swe", transport, headers=credentials.headers()), provider, dict(row))
 
         yield make
 

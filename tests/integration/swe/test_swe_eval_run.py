@@ -5,135 +5,23 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.integration.swe.gym_runs import REPOSITORY, Gym, boxes, check_gold_and_nothing, read, skip_without_environment
+
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 SHARED = Path(os.environ.get("GYM_SHARED") or REPOSITORY.parent / "shared")
 CONFIG = "resources_servers/swebench/configs/swebench_oracle.yaml"
-ORACLE, NOOP = "swebench_oracle_environment_server", "swebench_noop_environment_server"
-GYM = [sys.executable, "-c", "from gym.cli.main import main; main()"]
-
-
-def skip_without_environment(said: str) -> None:
-    if "cannot build the Python environment" in said:
-        pytest.skip(f"the swebench server's environment cannot be built here: {said[-300:]}")
-
-
-class Gym:
-    """The command line, in a state folder of the test's own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.environ = {**os.environ, "GYM_STATE_DIR": str(folder / "state"), "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS": ""}
-        del self.environ["NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"]
-
-    def start(self, *args: str, **environ: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [*GYM, *args], cwd=REPOSITORY, env=self.environ | environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-
-    def run(self, *args: str, code: int = 0, **environ: str) -> str:
-        """Run a command to its end; its stderr."""
-        process = self.start(*args, **environ)
-        try:
-            out, err = process.communicate(timeout=200)
-        finally:
-            process.kill()
-        skip_without_environment(err)
-        assert process.returncode == code, out + err
-        return err
-
-    def overlay(self, text: str) -> str:
-        path = self.folder / "overlay.yaml"
-        path.write_text(text)
-        return str(path)
-
-    def rows(self, *rows: dict[str, Any]) -> str:
-        path = self.folder / "rows.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return str(path)
-
-    def output(self, name: str = "out") -> str:
-        return str(self.folder / f"{name}.jsonl")
-
-
-def read(path: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(path).read_text().splitlines()] if Path(path).exists() else []
-
-
-def boxes(run_id: str) -> list[str]:
-    command = ["docker", "ps", "-aq", "--filter", f"label=nemo-gym.run-id={run_id}"]
-    return subprocess.run(command, text=True, capture_output=True, check=True, timeout=30).stdout.split()
-
-
-@contextmanager
-def watched() -> Iterator[list[tuple[str, str, str]]]:
-    """Every start and end of a sandbox while the context lasts: (run id, role, create or destroy); filled in at its end.
-
-    Listened to as they happen: the engine remembers only its last few hundred, and other tests run beside this one.
-    """
-    events: list[tuple[str, str, str]] = []
-    command = ["docker", "events", "--since", f"{time.time() - 0.5:.3f}", "--format", "{{json .}}"]
-    command += ["--filter", "label=nemo-gym.sandbox=1", "--filter", "event=create", "--filter", "event=destroy"]
-    with tempfile.TemporaryFile("w+") as heard:
-        listener = subprocess.Popen(command, stdout=heard)
-        try:
-            yield events
-            time.sleep(1)
-        finally:
-            listener.kill()
-            listener.wait()
-        heard.seek(0)
-        lines = heard.read().splitlines()
-    for line in lines:
-        event = json.loads(line)
-        labels = event["Actor"]["Attributes"]
-        events.append((labels["nemo-gym.run-id"], labels["nemo-gym.role"], event["Action"]))
-
-
-def of_run(events: list[tuple[str, str, str]], run_id: str) -> list[str]:
-    return [f"{action} {role}" for run, role, action in events if run == run_id]
+ORACLE = "swebench_oracle_environment_server"
 
 
 @pytest.fixture
 def gym(docker_engine: None, tmp_path: Path) -> Gym:
     return Gym(tmp_path)
-
-
-def check_gold_and_nothing(gym: Gym, config: str, *source: str) -> dict[str, Any]:
-    """The oracle's row, once all that must hold of it and of the no-op agent's has been checked."""
-    with watched() as events:
-        gym.run("eval", "run", "--config", config, *source, "--env", ORACLE, "--output", gym.output("oracle"))
-        gym.run("eval", "run", "--config", config, *source, "--env", NOOP, "--output", gym.output("noop"))
-    (gold,), (nothing,) = read(gym.output("oracle")), read(gym.output("noop"))
-    for row, reward in ((gold, 1.0), (nothing, 0.0)):
-        assert row["reward"] == reward, row.get("test_output", "")[-2000:]
-        assert row["evaluation_completed"] is True
-        assert row["mask_sample"] is False
-        assert row["resolved"] is (reward == 1.0)
-        assert boxes(row["_ng_run_id"]) == []
-    one_after_the_other = ["create task", "destroy task", "create verifier", "destroy verifier"]
-    assert of_run(events, gold["_ng_run_id"]) == one_after_the_other
-    assert of_run(events, nothing["_ng_run_id"]) == one_after_the_other[:2]
-    assert not list((gym.folder / "state" / "runs").glob("*/run.json"))
-    return gold
-
-
-def test_the_example(gym: Gym, calc_row: dict[str, Any]) -> None:
-    """From the clone alone: the example data set's image is built from this repository."""
-    (example,) = read(str(REPOSITORY / "resources_servers/swebench/data/example.jsonl"))
-    assert {name: value for name, value in example.items() if name != "responses_create_params"} == calc_row
-    gold = check_gold_and_nothing(gym, CONFIG, "--dataset", "example")
-    assert gold["_ng_task_id"] == {"taskset": "swebench:example", "task_id": "gym-test__calc-1"}
 
 
 def test_a_real_task(gym: Gym) -> None:
@@ -153,9 +41,12 @@ def test_a_real_task(gym: Gym) -> None:
     config = gym.overlay(
         f"config_paths: [{CONFIG}]\nswebench_oracle_resources_server:\n  {template}\nswebench_noop_resources_server:\n  {template}\n"
     )
-    gold = check_gold_and_nothing(gym, config, "--input", gym.rows(row))
+    (gold,), solving, idling = check_gold_and_nothing(gym, config, "swebench", "--input", gym.rows(row))
     assert len(json.loads(row["FAIL_TO_PASS"])) == 10
     assert gold["failed_required_tests"] == []
+    one_after_the_other = ["create task", "destroy task", "create verifier", "destroy verifier"]
+    assert solving == one_after_the_other
+    assert idling == one_after_the_other[:2]
 
 
 def kill_first_task_box(seconds: float = 60) -> str:
@@ -200,7 +91,7 @@ def test_a_task_sandbox_that_is_killed_fails_the_attempt(gym: Gym) -> None:
             said = servers.stderr.read()
             skip_without_environment(said)
             raise AssertionError(said)
-        source = ["--no-serve", "--dataset", "example", "--env", ORACLE]
+        source = ["--no-serve", "--dataset", "example", "--limit", "1", "--env", ORACLE]
         once = gym.start("eval", "run", *source, "--output", gym.output("once"), NEMO_GYM_MAX_ROLLOUT_ATTEMPTS="1")
         run_id = kill_first_task_box()
         _, err = once.communicate(timeout=60)
@@ -239,7 +130,7 @@ def test_a_task_sandbox_that_is_killed_fails_the_attempt(gym: Gym) -> None:
 def test_a_stopped_collection_leaves_no_sandbox(gym: Gym, how: str) -> None:
     """SIGTERM undoes everything in order; a killed server's sandboxes go with the run; servers outlive no launcher."""
     config = gym.overlay(SLEEPY.replace("test: kill", f"test: {how}").replace("sleep_seconds: 4", "sleep_seconds: 60"))
-    run = gym.start("eval", "run", "--config", config, "--dataset", "example", "--env", ORACLE, "--output", gym.output())
+    run = gym.start("eval", "run", "--config", config, "--dataset", "example", "--limit", "1", "--env", ORACLE, "--output", gym.output())
     wanted = ["docker", "ps", "-q", "--filter", f"label=nemo-gym.meta.test={how}"]
 
     def running() -> list[str]:

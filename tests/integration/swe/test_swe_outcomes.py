@@ -35,7 +35,7 @@ async def test_gold_resolves_and_the_row_says_everything(rig: Any) -> None:
         patch_applied=True,
         patch_source="worktree",
         verification_attempts=1,
-        test_exit_code=0,
+        test_exit_code=1,  # the sentinel fails, as it must
         instance_id="gym-test__calc-1",
         test_count=15,
     )
@@ -158,7 +158,7 @@ async def test_a_huge_patch_is_judged_and_a_monstrous_one_is_zero(rig: Any, monk
     assert verdict["model_patch_bytes"] > 5_000_000
     assert "model_patch" not in verdict, "the row stays of a bounded size"
     await rig.close()
-    monkeypatch.setattr("gym.swe.boxes._PATCH_BYTES", 2**20)
+    monkeypatch.setattr("gym.swe.capture._PATCH_BYTES", 2**20)
     await rig.seed("s2")
     await rig.solve()
     await rig.work("head -c 2000000 /dev/urandom > big.bin")

@@ -91,6 +91,8 @@ def test_a_config_without_servers_does_not_pass(gym, project):
     [
         ("docker: {create: {pul: never}}", "sandbox.docker.create.pul", "did you mean 'pull'?"),
         ("docker: {exec: {concurrency: 0}}", "sandbox.docker.exec.concurrency", "greater than or equal to 1"),
+        ("docker: {reach_host: 'http://here'}", "sandbox.docker.reach_host", "is not a host"),
+        ("docker: {reach_hots: here}", "sandbox.docker.reach_hots", "did you mean 'reach_host'?"),
         ("local: {create: {network: bridge}}", "sandbox.local.create.network", "'none' or 'host'"),
     ],
 )

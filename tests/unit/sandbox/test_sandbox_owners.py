@@ -11,12 +11,14 @@ from gym.sandbox.owners import EXPIRY_GRACE_SECONDS, Here, Owner, judge
 from gym.sandbox.ownership import (
     EXPIRES_AT,
     MARK,
+    NETWORK,
     OWNER_BOOT_ID,
     OWNER_HOST,
     OWNER_PID,
     OWNER_SPACE,
     OWNER_STARTED,
     OWNER_USER,
+    ROLE,
     RUN_ID,
     Ownership,
     owner_labels,
@@ -99,3 +101,14 @@ def test_a_child_that_has_ended_and_is_not_yet_reaped_is_dead() -> None:
     assert started_at(pid) is None
     os.waitpid(pid, 0)
     assert started_at(pid) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, Owner.ALIVE), ({OWNER_PID: "12"}, Owner.ORPHANED), ({OWNER_HOST: "there"}, Owner.EXPIRED)],
+)
+def test_the_time_of_a_network_counts_only_where_its_owner_cannot_be_judged(changes: dict[str, str], expected: Owner) -> None:
+    """A run may live longer than any time that its network was given at the start."""
+    over = {EXPIRES_AT: str(NOW - EXPIRY_GRACE_SECONDS - 1)}
+    assert judge({**BASE, **over, **changes, ROLE: NETWORK}, here()).owner is expected
+    assert judge({**BASE, **over, **changes}, here()).owner is Owner.EXPIRED

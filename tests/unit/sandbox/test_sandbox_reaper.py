@@ -12,7 +12,7 @@ import pytest
 from gym.sandbox import reaper as module
 from gym.sandbox.handles import OwnedSandbox
 from gym.sandbox.leases import LeaseBook, LeaseFolder, Leases
-from gym.sandbox.ownership import OWNER_PID, OWNER_USER, Ownership
+from gym.sandbox.ownership import NETWORK, OWNER_PID, OWNER_USER, Ownership
 from gym.sandbox.pacing import Pace
 from gym.sandbox.provider import Capabilities, Provider, SandboxHandle, mark_doubtful
 from gym.sandbox.reaper import Reaper
@@ -26,6 +26,7 @@ class FakeProvider:
     """Sandboxes in a dictionary."""
 
     name = "fake"
+    networks: Any = None
     capabilities = Capabilities(True, True, True, True, False, False, frozenset())
 
     def __init__(self, place: str = "fake here") -> None:
@@ -266,3 +267,58 @@ def test_jitter_varies_the_gaps_and_keeps_the_rate() -> None:
     assert min(gaps) >= 0.005
     assert max(gaps) <= 0.015
     assert 9 < delays[-1] < 11
+
+
+class FakeNetworks:
+    """Networks that containers of a fake provider are in."""
+
+    def __init__(self, fake: FakeProvider) -> None:
+        self.there: dict[str, dict[str, str]] = {}
+        self._fake = fake
+
+    async def find(self, *, run_id: str | None = None) -> list[SandboxRecord]:
+        return [SandboxRecord(name, SandboxStatus.RUNNING, labels) for name, labels in self.there.items()]
+
+    async def remove(self, network_id: str) -> bool:
+        if self._fake.boxes:
+            return False
+        self.there.pop(network_id, None)
+        return True
+
+
+@pytest.fixture
+def networks(fake: FakeProvider) -> FakeNetworks:
+    fake.networks = FakeNetworks(fake)
+    return fake.networks
+
+
+async def test_a_network_goes_after_the_sandboxes_in_it(fake: FakeProvider, networks: FakeNetworks) -> None:
+    fake.boxes["box"] = OWNER.labels(60, {}) | DEAD
+    networks.there["net"] = Ownership("run", "", NETWORK).labels(60, {}) | DEAD
+    report = await Reaper([as_provider(fake)]).reap()
+    assert [(found.sandbox_id, found.is_network) for found in report.released] == [("box", False), ("net", True)]
+    assert (fake.boxes, networks.there, report.pending) == ({}, {}, 0)
+
+
+async def test_a_network_in_use_stays_and_nothing_is_wrong(
+    fake: FakeProvider, networks: FakeNetworks, folder: LeaseFolder, leases: Leases
+) -> None:
+    """Its run was killed, and a server of it is still releasing what it holds."""
+    owner = Ownership("run", "", NETWORK)
+    leases.take("net", fake.place, owner)
+    networks.there["net"] = owner.labels(60, {}) | DEAD
+    fake.boxes["box"] = OWNER.labels(60, {})
+    reaper = Reaper([as_provider(fake)], [folder])
+    report = await reaper.reap()
+    assert (report.released, report.problems, report.pending, list(networks.there)) == ([], [], 1, ["net"])
+    fake.boxes.clear()
+    report = await reaper.reap()
+    assert ([found.sandbox_id for found in report.released], report.pending, owed(folder)) == (["net"], 0, [])
+
+
+async def test_the_network_of_a_live_run_is_left_alone_but_at_its_end(fake: FakeProvider, networks: FakeNetworks) -> None:
+    networks.there["net"] = Ownership("run", "", NETWORK).labels(-10_000, {})
+    reaper = Reaper([as_provider(fake)])
+    assert (await reaper.reap()).released == []
+    await reaper.reap("run", everything_of="run")
+    assert networks.there == {}

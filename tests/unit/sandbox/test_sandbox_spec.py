@@ -60,6 +60,13 @@ def test_what_a_provider_lacks_is_refused_all_at_once() -> None:
         ({"docker": {"hosts": ["tcp://a:1"], "host": "tcp://b:1"}}, "give host for one engine or hosts for several, and not both"),
         ({"docker": {"hosts": ["tcp://a:1", {"host": "tcp://a:1"}]}}, "hosts names tcp://a:1 more than once"),
         ({"docker": {"hosts": [{"host": "tcp://a:1", "wieght": 2}]}}, "sandbox.docker.hosts.0.wieght: unknown key"),
+        (
+            {"docker": {"reach_host": "http://10.0.0.1:80"}},
+            "sandbox.docker.reach_host: 'http://10.0.0.1:80' is not a host: write a name or",
+        ),
+        ({"docker": {"reach_host": "a b"}}, "sandbox.docker.reach_host: 'a b' is not a host"),
+        ({"docker": {"reach_listen": "10.0.0.1"}}, "sandbox.docker: reach_listen needs a reach_host, which is what containers call"),
+        ({"docker": {"reach_host": "none", "reach_listen": "::1"}}, "sandbox.docker: reach_listen needs a reach_host"),
         ({"docker": {}, "default_metadata": {"a": 1}}, "sandbox.default_metadata: must map names to strings"),
     ],
 )

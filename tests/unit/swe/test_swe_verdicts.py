@@ -9,9 +9,10 @@ import pytest
 
 from gym.protocol.verdicts import Masked, Scored
 from gym.sandbox.spec import ExecResult
-from gym.swe.boxes import read_output
+from gym.swe.grading import TestLog, read_log
 from gym.swe.outcomes import OUTPUT_CHARACTERS, RESULT_CHARACTERS, GradingRun, Patch, nothing_to_grade, stored_patch, verdict_of
-from gym.swe.profile import Evaluation, Grade, Task, image_from_template
+from gym.swe.profile import Evaluation, Grade, Task
+from gym.swe.rows import image_from_template
 
 TASK = Task("i", "img", "/testbed", "", "", ("a", "b"), {})
 START, END = "start 1", "end 1"
@@ -36,7 +37,8 @@ class WordProfile:
 
 def verdict(output: str, error: Any = None, truncated: bool = False) -> Scored | Masked:
     result = ExecResult(output, "", 124 if error else 0, error, truncated)
-    return verdict_of(read_output(WordProfile(), TASK, result, START, END, {"test_time_s": 1.0}), {"instance_id": "i"})
+    log = TestLog(result, Evaluation("", START, END), None, {"test_time_s": 1.0})
+    return verdict_of(read_log(WordProfile(), TASK, log), {"instance_id": "i"})
 
 
 @pytest.mark.parametrize(
@@ -114,13 +116,12 @@ def test_rows_stay_of_a_bounded_size() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"+caf\xc3\xa9\r\n", b"+caf\xe9\n", bytes(range(256)), "\ufffd".encode()])
 def test_a_stored_patch_is_the_same_bytes(data: bytes) -> None:
-    fields = Patch(data, "worktree").fields(True)
+    fields = Patch(data, "worktree").row(True)
     assert fields["model_patch_sha256"] == hashlib.sha256(data).hexdigest()
     fields["model_patch"].encode()  # can stand in JSON
     stored = stored_patch(fields)
-    assert stored is not None
-    assert stored.data == data
-    assert "model_patch" not in Patch(data, "worktree").fields(False)
+    assert stored == data
+    assert "model_patch" not in Patch(data, "worktree").row(False)
 
 
 def test_no_stored_patch() -> None:
@@ -128,8 +129,7 @@ def test_no_stored_patch() -> None:
     assert stored_patch({"model_patch": None}) is None
     assert stored_patch({"model_patch": "x", "model_patch_base64": "not base64!"}) is None
     exact = stored_patch({"model_patch": "?", "model_patch_base64": base64.b64encode(b"\xff").decode()})
-    assert exact is not None
-    assert exact.data == b"\xff"
+    assert exact == b"\xff"
 
 
 def test_images_from_templates() -> None:

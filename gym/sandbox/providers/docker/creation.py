@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from gym.sandbox.limits import Host, clamp
-from gym.sandbox.ownership import Ownership
-from gym.sandbox.providers.docker_options import DockerCreate, DockerIsolation
+from gym.sandbox.ownership import Ownership, network_id
+from gym.sandbox.providers.docker_options import INTERNAL, DockerCreate, DockerIsolation
 from gym.sandbox.spec import SandboxSpec, SandboxSpecError
 
 _KEEP_ALIVE = 'ttl=$1; shift; if [ $# -gt 0 ]; then "$@" & fi; exec sleep "$ttl"'
@@ -70,7 +70,11 @@ def plan_container(spec: SandboxSpec, ownership: Ownership, create: DockerCreate
         # A chatty service must not fill the host's disk.
         "LogConfig": {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}},
     }
-    if isolation.network is not None:
+    if isolation.network == INTERNAL:
+        host_config["NetworkMode"] = network_id(ownership.run_id)
+        # Nobody is asked for names of the outside (older engines would ask on the container's behalf), and that is soon told.
+        host_config |= {"Dns": ["127.0.0.1"], "DnsOptions": ["timeout:1", "attempts:1"]}
+    elif isolation.network is not None:
         host_config["NetworkMode"] = isolation.network
     if isolation.pids_limit is not None:
         host_config["PidsLimit"] = isolation.pids_limit
@@ -93,7 +97,11 @@ def plan_container(spec: SandboxSpec, ownership: Ownership, create: DockerCreate
         body["WorkingDir"] = spec.workdir
     if spec.user is not None:
         body["User"] = spec.user
-    observations: dict[str, Any] = {"ttl_s": ttl_s, "limits": limits.model_dump(exclude_none=True)}
+    observations: dict[str, Any] = {
+        "ttl_s": ttl_s,
+        "network": isolation.network or "default",
+        "limits": limits.model_dump(exclude_none=True),
+    }
     if clamped:
         observations["clamped"] = clamped
     if not create.apply_resource_limits:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gym.sandbox.ownership import Ownership
-from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, SandboxHandle
+from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, HostView, SandboxHandle
 from gym.sandbox.providers.docker.provider import CAPABILITIES, DockerHandle, DockerProvider
 from gym.sandbox.providers.docker_options import NAME, DockerOptions
-from gym.sandbox.spec import ExecResult, SandboxError, SandboxRecord, SandboxSpec, SandboxStatus
+from gym.sandbox.spec import ExecResult, SandboxError, SandboxRecord, SandboxSpec, SandboxSpecError, SandboxStatus
 
 T = TypeVar("T")
 
@@ -48,6 +48,21 @@ class DockerFleet:
     def place(self) -> str:
         """All places together. Sandboxes are in one of the `parts`, and are known by its place."""
         return "; ".join(engine.place for engine in self._engines)
+
+    @property
+    def networks(self) -> None:
+        """Each engine has its own."""
+        return
+
+    async def host_view(self, run_id: str) -> HostView:
+        """How this machine is seen from sandboxes at any of the engines; SandboxSpecError where they differ in that."""
+        views = {await engine.host_view(run_id) for engine in self._engines}
+        if len(views) > 1:
+            seen = ", ".join(sorted(view.host or view.why_not for view in views))
+            raise SandboxSpecError(
+                f"containers at these hosts call this machine by different addresses ({seen}): set reach_host of the block"
+            )
+        return views.pop()
 
     @property
     def parts(self) -> list[DockerProvider]:

@@ -20,7 +20,7 @@ import orjson
 from gym.sandbox.cleanup import finish
 from gym.sandbox.ownership import INSTANCE, MARK, RUN_ID, Ownership, time_labels
 from gym.sandbox.pacing import Pace
-from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, SandboxHandle, check_capabilities, mark_doubtful
+from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, HostView, SandboxHandle, check_capabilities, mark_doubtful
 from gym.sandbox.providers.docker.address import engine_address
 from gym.sandbox.providers.docker.creation import ContainerPlan, host_of, plan_container
 from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_path
@@ -28,6 +28,7 @@ from gym.sandbox.providers.docker.execution import Command, Commands
 from gym.sandbox.providers.docker.files import Files
 from gym.sandbox.providers.docker.images import Images
 from gym.sandbox.providers.docker.memory import MemoryWatch
+from gym.sandbox.providers.docker.networks import Networks, missing_network
 from gym.sandbox.providers.docker_options import NAME, DockerOptions
 from gym.sandbox.spec import (
     ExecResult,
@@ -95,6 +96,7 @@ class DockerProvider:
         self._metadata = dict(default_metadata or {})
         self._engine = Engine(engine_address(options.host, options.cert_path), options.request_timeout_s)
         create = options.create
+        self.networks = Networks(self._engine, options)
         self._images = Images(self._engine, attempts=create.pull_attempts, timeout_s=create.pull_timeout_s)
         self._memory = MemoryWatch(self._engine)
         self._commands = Commands(self._engine, self._alive, self._memory, options.exec.concurrency)
@@ -123,6 +125,10 @@ class DockerProvider:
         """The engine's address; a socket of this machine is named with the machine."""
         at = self._engine.address
         return f"docker {at.text}" if at.socket_path is None else f"docker {at.text} on {socket.gethostname()}"
+
+    async def host_view(self, run_id: str) -> HostView:
+        """How this machine is seen from containers in the block's network."""
+        return await self.networks.host_view(run_id)
 
     async def create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> DockerHandle:
         """Make a container that is ready for commands. If this raises or is cancelled, nothing is left of it."""
@@ -188,7 +194,8 @@ class DockerProvider:
                     mark_doubtful(failed)
                 raise failed from error
             if isinstance(error, EngineError) and 400 <= error.status < 500 and undone:
-                raise SandboxSpecError(f"cannot make a sandbox from image {spec.image!r}: {error}") from error
+                lost = missing_network(plan.isolation.network, error)
+                raise SandboxSpecError(f"cannot make a sandbox from image {spec.image!r}: {error}{lost}") from error
             raise
 
     async def _undo(self, making: "asyncio.Future[dict[str, Any]]", sandbox_id: str) -> bool:
@@ -334,7 +341,8 @@ class DockerProvider:
             await self._memory.add(sandbox_id)
         if not isinstance(shell, str) or not shell.startswith("/"):
             shell = await self._find_shell(sandbox_id, self._options.request_timeout_s)
-        return DockerHandle(sandbox_id, config.get("WorkingDir") or "/", {"image_id": state.get("Image")}, shell, by_command, self.address)
+        observations = {"image_id": state.get("Image"), "network": host_config.get("NetworkMode")}
+        return DockerHandle(sandbox_id, config.get("WorkingDir") or "/", observations, shell, by_command, self.address)
 
     async def find(self, *, run_id: str | None = None, instance: str | None = None) -> list[SandboxRecord]:
         """All containers of ours with these labels, dead ones included."""

@@ -20,7 +20,7 @@ from typing import Any
 from gym.sandbox.cleanup import finish
 from gym.sandbox.limits import Host, clamp
 from gym.sandbox.ownership import INSTANCE, RUN_ID, Ownership
-from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, SandboxHandle, check_capabilities, mark_doubtful
+from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, HostView, SandboxHandle, check_capabilities, mark_doubtful
 from gym.sandbox.providers.local import channel, folders
 from gym.sandbox.providers.local.cgroups import Cgroups
 from gym.sandbox.providers.local.confinement import plan
@@ -64,6 +64,7 @@ class LocalProvider:
 
     def __init__(self, options: LocalOptions, default_metadata: Mapping[str, str] | None = None) -> None:
         self.name = NAME
+        self.networks = None
         self._options = options
         self._metadata = dict(default_metadata or {})
         self._root = options.root.absolute() if options.root else folders.default_root()
@@ -92,6 +93,12 @@ class LocalProvider:
     def parts(self) -> "tuple[LocalProvider]":
         """Itself."""
         return (self,)
+
+    async def host_view(self, run_id: str) -> HostView:
+        """Our loopback for sandboxes that share our network; nothing for others."""
+        if self._options.unconfined or self._options.create.network == "host":
+            return HostView("127.0.0.1", "127.0.0.1")
+        return HostView(why_not="its network is 'none'; with 'host' they reach this machine's loopback")
 
     async def create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> LocalHandle:
         """Make a sandbox that is ready for commands. If this raises or is cancelled, nothing is left of it."""

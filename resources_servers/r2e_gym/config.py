@@ -1,0 +1,7 @@
+"""The configuration of `r2e_gym`."""
+
+from gym.swe.config import SweConfig
+
+
+class Config(SweConfig):
+    """R2E-Gym."""

@@ -1,0 +1,7 @@
+"""The configuration of `swe_gym`."""
+
+from gym.swe.config import SweConfig
+
+
+class Config(SweConfig):
+    """SWE-Gym."""

@@ -1,0 +1,7 @@
+"""The configuration of `swebench_pro`."""
+
+from gym.swe.config import SweConfig
+
+
+class Config(SweConfig):
+    """SWE-bench Pro."""

@@ -1,0 +1,5 @@
+"""Lengths of time, written and read."""
+
+from spans.text import SpanError, describe, total
+
+__all__ = ["SpanError", "describe", "total"]

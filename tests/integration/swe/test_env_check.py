@@ -1,0 +1,96 @@
+"""`gym env check` on a real Docker engine: which tasks hold is found out, and said."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import GymRuns
+
+CONFIG = """
+config_paths: [environment_servers/single_agent_turn/configs/single_agent_turn.yaml]
+sandbox:
+  docker: {{create: {{network: none, pull: never}}}}
+box:
+  resources_servers:
+    calc_swe:
+      entrypoint: app.py
+      inconclusive_verification_retries: 0
+      sandbox_config: {{ttl_s: 900, metadata: {{test: "{tag}"}}}}
+      datasets: [{{name: calc, type: example, jsonl_fpath: {rows}}}]
+agent:
+  responses_api_agents: {{shell_agent: {{entrypoint: app.py}}}}
+env:
+  _inherit_from: single_agent_turn
+  environment_servers:
+    single_agent_turn:
+      resources_server: {{type: resources_servers, name: box}}
+      agent_server: {{type: responses_api_agents, name: agent}}
+      default_episode_timeout_seconds: 300
+"""
+
+
+def check(runs: GymRuns, rows: list[dict[str, Any]], *arguments: Any) -> tuple[int, str, str]:
+    path = runs.rows(*({**row, "responses_create_params": {"input": "x"}} for row in rows))
+    runs.config.write_text(CONFIG.format(tag=runs.tag, rows=path))
+    return runs.run("env", "check", "--config", runs.config, *arguments, seconds=200)
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_the_check_finds_what_does_not_hold(runs: GymRuns, docker_engine: None, calc_row: dict[str, Any]) -> None:
+    tests = json.loads(calc_row["PASS_TO_PASS"])
+    useless = "diff --git a/README.md b/README.md\n--- a/README.md\n+++ b/README.md\n@@ -1 +1 @@\n-# calc\n+# Calc\n"
+    rows = [
+        calc_row,
+        {**calc_row, "instance_id": "useless", "patch": useless},
+        {**calc_row, "instance_id": "solved", "FAIL_TO_PASS": json.dumps(tests[:1]), "PASS_TO_PASS": "[]"},
+        {**calc_row, "instance_id": "unfit", "patch": calc_row["patch"].replace("-    if tokens", "-    nothing like it")},
+        {**calc_row, "instance_id": "absent", "image": "gym-test/there-is-none:1"},
+    ]
+    report, supported = runs.folder / "made" / "report.json", runs.folder / "supported.txt"
+    kept = runs.folder / "kept"
+    code, out, err = check(runs, rows, "--report", report, "--write-supported", supported, "--output", kept, "--concurrency", 3)
+    assert code == 1, err
+    found = {task["task_id"]: task for task in json.loads(report.read_text())["details"]}
+    assert {name: task["state"] for name, task in found.items()} == {
+        "gym-test__calc-1": "holds",
+        "useless": "broken",
+        "solved": "broken",
+        "unfit": "broken",
+        "absent": "unchecked",
+    }
+    assert "failed or missing: tests/test_evaluate.py" in found["useless"]["reason"]
+    assert found["solved"]["reason"] == "it is resolved without any change"
+    assert "does not apply" in found["unfit"]["reason"]
+    assert "gym-test/there-is-none:1" in found["absent"]["reason"]
+    assert supported.read_text() == "gym-test__calc-1\n"
+    assert out.splitlines()[-1] == "gold 2/4 resolved, no-op 1/4; 3 broken; 1 unchecked"
+    assert any(line.startswith("solved ") and "without any change" in line for line in out.splitlines())
+    assert len(runs.lines("kept/oracle.jsonl")) == 3
+    assert runs.run_folders() == []
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_all_tasks_hold(runs: GymRuns, docker_engine: None, calc_row: dict[str, Any]) -> None:
+    code, out, err = check(runs, [calc_row], "--repeats", 2, "--json")
+    assert code == 0, err
+    (task,) = json.loads(out)["details"]
+    assert (task["oracle"], task["noop"]) == ("resolved 2x", "not resolved 2x")
+
+
+def test_nothing_to_check_is_an_error(runs: GymRuns, calc_row: dict[str, Any]) -> None:
+    code, out, err = check(runs, [{"instance_id": 3}])
+    assert code == 1
+    assert "no task could be checked" in err
+    assert "Traceback" not in out + err
+    code, _, err = check(runs, [calc_row], "--resources-server", "bok")
+    assert (code, "did you mean 'box'?" in err) == (1, True), err
+    config = "resources_servers/example_single_tool_call/configs/example_single_tool_call.yaml"
+    code, _, err = runs.run("env", "check", "--config", config, "--model-type", "scripted_model")
+    assert code == 1
+    assert "no server of SWE tasks" in err
+    code, _, err = check(runs, [calc_row], "--output", runs.config)
+    assert code == 1, err
+    assert "Traceback" not in err
