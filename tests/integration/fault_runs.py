@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from tests.integration.conftest import REPOSITORY, GymRuns, Started, wait_for
+from tests.integration.conftest import REPOSITORY, GymRuns, Started
 from tests.integration.docker_proxy import DockerProxy, docker_proxy
 
 LEAKS = REPOSITORY / "docs" / "sandbox-leaks.md"
@@ -70,7 +70,7 @@ class Faults:
 
     def configure(self, *, sleep: float = 0, docker: dict[str, Any] | None = None, **sandbox: Any) -> None:
         """Write the configuration: options of the provider block, and of the sandboxes' spec."""
-        block = {"host": self.proxy.host, "create": {"network": "none", "pull": "never"}, **(docker or {})}
+        block = {"host": self.proxy.host, "create": {"network": "internal", "pull": "never"}, **(docker or {})}
         spec = {"ttl_s": 600, "metadata": {"test": self.runs.tag}, **sandbox}
         self.config.write_text(CONFIG.format(docker=json.dumps(block), sandbox=json.dumps(spec), sleep=sleep))
 
@@ -139,8 +139,3 @@ def note(fault: str, command: str, moment: str, freed_by: str, left: dict[str, i
             row for row in table.splitlines()[2:] if row.startswith("|") and row.split("|")[:4] != key and row.count("|") == line.count("|")
         ]
         LEAKS.write_text(f"{head}{_HEAD}{_LINE}" + "\n".join(sorted([*rows, line])) + "\n")
-
-
-def reached(faults: Faults, condition: Any, moment: str, started: Started) -> None:
-    """Wait for the moment of the fault."""
-    wait_for(condition, lambda: f"{moment}: {started.errors}", 60)
