@@ -3,7 +3,8 @@
 It reads its spec from a private file, serves on the sockets that it inherited (all routes on the first,
 data routes alone on the others, which sandboxes can reach), and ends on SIGTERM:
 it stops accepting, lets its server release what it holds, and exits. It dies with its parent, and if
-it is the last to do so clears the run's folder; should its own clean-up hang, a last timer ends it.
+it is the last to do so releases what the run still owes, such as its network, and clears the run's
+folder; should its own clean-up hang, a last timer ends it.
 """
 
 import asyncio
@@ -88,7 +89,9 @@ def main(spec_path: str, descriptors: str, parent: str) -> int:
 
     code = uvloop.run(serve())
     if os.getppid() != int(parent):
-        leave(Path(spec.state_dir), held)
+        from gym.runtime.reaping import release_the_rest
+
+        leave(Path(spec.state_dir), held, release_the_rest)
     return code
 
 

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -127,12 +128,15 @@ def hold(path: Path) -> int | None:
     return held
 
 
-def leave(path: Path, held: int | None) -> None:
-    """Clear the folder of a run whose parent is dead, if this was the last server to hold it."""
+def leave(path: Path, held: int | None, release: Callable[[LeaseFolder], None]) -> None:
+    """If this was the last server to hold the folder of a run whose parent is dead, `release` what is owed, and clear it."""
     if held is None:
         return
     with contextlib.suppress(OSError):
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        leases = LeaseFolder(path)
+        if leases.owed():
+            release(leases)
         _clear(path, keep_logs=True)
 
 

@@ -101,10 +101,11 @@ async def _views(blocks: Blocks, folder: RunFolder, fallback: str | None, models
         except (SandboxError, ValueError) as error:
             raise UserError(f"sandbox provider {name} cannot be used: {error}") from error
         try:
-            needed = provider.networks.needed(folder.run_id) if provider.networks is not None else None
-            if needed is not None and (provider.place, needed) not in made:
-                await _make_network(name, provider, needed, blocks, folder)
-                made.add((provider.place, needed))
+            for part in provider.parts:
+                needed = part.networks.needed(folder.run_id) if part.networks is not None else None
+                if needed is not None and (part.place, needed) not in made:
+                    await _make_network(name, part, needed, blocks, folder)
+                    made.add((part.place, needed))
             views[name] = await _view(name, provider, folder.run_id, fallback) if models else _NO_MODELS
         finally:
             await provider.aclose()

@@ -1,4 +1,4 @@
-"""The reaper of a run: at its start, every 30 s while it lives, and at its end.
+"""The reaper of a run: at its start, every 30 s while it lives, and at its end, be it that its parent is killed.
 
 It looks where the run's own providers are, and where dead runs of this user say that they owe
 something. Invariants: a provider that does not answer keeps nobody from starting or stopping; and
@@ -9,12 +9,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gym.config.errors import UserError
 from gym.runtime.folder import clear_dead_runs, lease_folders
 from gym.runtime.prepare import Running
-from gym.sandbox.leases import BEAT_SECONDS
+from gym.sandbox.leases import BEAT_SECONDS, LeaseFolder
+
+if TYPE_CHECKING:
+    from gym.sandbox.reaper import Found, Reaper, Report
 
 log = logging.getLogger("gym.runtime")
 
@@ -100,19 +103,11 @@ class RunReaper:
 
     async def last(self) -> None:
         """Release every sandbox of this run, whose servers have all ended."""
-        from gym.sandbox.reaper import SETTLE_SECONDS
-
-        run_id = self._running.run_id
         self._reaper.folders = [self._running.folder.leases]
-        deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS + _MARGIN_SECONDS
-        while True:
-            report = await self._reaper.reap(run_id, everything_of=run_id)
-            left_over = [found for found in report.released if not found.is_network]  # that one goes with every run
-            if left_over:
-                self._running.say(f"removed {len(left_over)} left-over sandbox(es)")
-            if report.problems or not report.pending or asyncio.get_running_loop().time() > deadline:
-                break
-            await asyncio.sleep(0.5)
+        report = await _to_the_end(self._reaper, self._running.run_id)
+        left_over = [found for found in report.released if not found.is_network]  # that one goes with every run
+        if left_over:
+            self._running.say(f"removed {len(left_over)} left-over sandbox(es)")
         for problem in report.problems:
             self._running.say(f"cannot look for left-over sandboxes: {problem}")
         if report.pending:
@@ -137,3 +132,39 @@ class RunReaper:
     async def aclose(self) -> None:
         """Let go of the engines."""
         await self._reaper.aclose()
+
+
+async def _to_the_end(reaper: "Reaper", run_id: str) -> "Report":
+    """Release all of a run whose servers have ended, until nothing is on the way any more; what that gave, of all passes together."""
+    from gym.sandbox.reaper import SETTLE_SECONDS
+
+    released: list[Found] = []
+    deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS + _MARGIN_SECONDS
+    while True:
+        report = await reaper.reap(run_id, everything_of=run_id)
+        released += report.released
+        if report.problems or not report.pending or asyncio.get_running_loop().time() > deadline:
+            report.released = released
+            return report
+        await asyncio.sleep(0.5)
+
+
+def release_the_rest(leases: LeaseFolder) -> None:
+    """For the last server of a run whose parent was killed: release what the run still owes. What cannot be stays journalled."""
+    from gym.sandbox.reaper import Reaper
+    from gym.sandbox.registry import provider_from_block
+    from gym.sandbox.spec import SandboxError
+
+    async def release() -> None:
+        reaper = Reaper([], [leases])
+        for name, block in leases.providers().items():
+            with contextlib.suppress(SandboxError, ValueError):
+                reaper.add(provider_from_block(name, block))
+        try:
+            report = await _to_the_end(reaper, leases.run_id)
+        finally:
+            await reaper.aclose()
+        for problem in report.problems:
+            log.warning("what run %s left cannot be released: %s", leases.run_id, problem)
+
+    asyncio.run(release())

@@ -15,7 +15,7 @@ from gym.sandbox.cleanup import finish
 from gym.sandbox.leases import Leases
 from gym.sandbox.ownership import Ownership, new_sandbox_id
 from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Provider, SandboxHandle, check_capabilities, is_doubtful
-from gym.sandbox.spec import ExecResult, SandboxError, SandboxGoneError, SandboxSpec, SandboxStatus
+from gym.sandbox.spec import ExecResult, SandboxError, SandboxGoneError, SandboxSpec, SandboxSpecError, SandboxStatus
 
 STOP_BOUND_S = 120.0
 """How long one stop may take before it counts as failed."""
@@ -55,10 +55,19 @@ class _Sandbox:
         timeout_s: float | None = None,
         stdin: bytes | None = None,
         max_output_bytes: int | None = None,
+        output_file: Path | None = None,
     ) -> ExecResult:
         """Run a shell command to its end, its time-out or a cancellation; see `Provider.exec`."""
         return await self._provider.exec(
-            self._held(), command, cwd=cwd, env=env, user=user, timeout_s=timeout_s, stdin=stdin, max_output_bytes=max_output_bytes
+            self._held(),
+            command,
+            cwd=cwd,
+            env=env,
+            user=user,
+            timeout_s=timeout_s,
+            stdin=stdin,
+            max_output_bytes=max_output_bytes,
+            output_file=output_file,
         )
 
     async def upload(self, path: str, data: bytes | Path, *, mode: int = 0o644) -> None:
@@ -102,10 +111,31 @@ class OwnedSandbox(_Sandbox):
     ) -> "OwnedSandbox":
         """Make a sandbox. A server of a run gives the `leases` of its context: the id is in the journal before create is sent.
 
-        Raises SandboxError: `persistence_failed` if the journal cannot be written, and then nothing was asked for.
+        Where the provider has several places, the next one is tried when one fails. Raises SandboxError:
+        `persistence_failed` if the journal cannot be written, and then nothing was asked for.
         """
         check_capabilities(provider.name, provider.capabilities, spec)
         chosen = sandbox_id or new_sandbox_id()
+        failures: list[SandboxError] = []
+        for part in provider.parts:
+            try:
+                return await cls._start_at(part, chosen, spec, ownership, leases)
+            except SandboxSpecError:
+                raise
+            except SandboxError as error:
+                failures.append(error)
+                if is_doubtful(error):  # the other place must not know it by the name that may yet come about here
+                    chosen = new_sandbox_id()
+        if len(failures) == 1:
+            raise failures[0]
+        raise SandboxError(
+            f"no place of {len(failures)} made the sandbox: {'; '.join(map(str, failures))}", failures[0].kind
+        ) from failures[0]
+
+    @classmethod
+    async def _start_at(
+        cls, provider: Provider, chosen: str, spec: SandboxSpec, ownership: Ownership, leases: Leases | None
+    ) -> "OwnedSandbox":
         if leases is not None:
             leases.take(chosen, provider.place, ownership)
         try:

@@ -4,7 +4,7 @@ Invariant: what a spec asks and a provider lacks is refused before anything is c
 weakened in silence. Owning and borrowing are no business of a provider: see `handles`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -96,6 +96,11 @@ class Provider(Protocol):
         ...
 
     @property
+    def parts(self) -> "Sequence[Provider]":
+        """The providers of one place each that it is made of, the one to be used next first; of a provider of one place, itself."""
+        ...
+
+    @property
     def networks(self) -> RunNetworks | None:
         """The networks that it can make; None for a provider that makes none."""
         ...
@@ -125,11 +130,13 @@ class Provider(Protocol):
         timeout_s: float | None = None,
         stdin: bytes | None = None,
         max_output_bytes: int | None = None,
+        output_file: Path | None = None,
     ) -> ExecResult:
         """Run a shell command. Time-out and cancellation end all its processes inside the sandbox.
 
-        `max_output_bytes` bounds stdout and stderr each; beyond it the middle is left out. A dead
-        sandbox is a result with `error_type` "sandbox", not an exception.
+        `max_output_bytes` bounds stdout and stderr each; beyond it the middle is left out. All of stdout goes to
+        `output_file` as well, a file of ours, as it comes; if that cannot be written the command is ended, and
+        SandboxError (`persistence_failed`) raised. A dead sandbox is a result with `error_type` "sandbox", not an exception.
         """
         ...
 

@@ -73,13 +73,14 @@ class Reaper:
     def __init__(self, providers: Iterable[Provider], folders: Iterable[LeaseFolder] = ()) -> None:
         self._providers: dict[str, Provider] = {}
         for provider in providers:
-            self._providers.setdefault(provider.place, provider)
+            self.add(provider)
         self.folders = list(folders)
         self._missing_since: dict[str, float] = {}
 
-    def add(self, provider: Provider) -> bool:
-        """Look there too; False if a provider that reaches the same place is known already."""
-        return self._providers.setdefault(provider.place, provider) is provider
+    def add(self, provider: Provider) -> None:
+        """Look there too, in each of its places that is not known already."""
+        for part in provider.parts:
+            self._providers.setdefault(part.place, part)
 
     async def survey(self, run_id: str | None = None) -> Report:
         """Everything of ours, judged, and nothing done: of all runs, or of one."""

@@ -71,9 +71,14 @@ def provider_from_block(name: str, block: Mapping[str, Any]) -> Provider:
         from gym.sandbox.providers.local.provider import LocalProvider
 
         return LocalProvider(checked.options, checked.default_metadata)
+    options = cast("docker_options.DockerOptions", checked.options)
+    if options.hosts:
+        from gym.sandbox.providers.docker.fleet import DockerFleet
+
+        return DockerFleet(options, checked.default_metadata)
     from gym.sandbox.providers.docker.provider import DockerProvider  # here, so that `read_block` stays light
 
-    return DockerProvider(cast("docker_options.DockerOptions", checked.options), checked.default_metadata)
+    return DockerProvider(options, checked.default_metadata)
 
 
 def _known() -> str:

@@ -101,11 +101,20 @@ class ExecResult:
     """Output was longer than the bound: its middle is left out, and the text says so."""
     cleanup_confirmed: bool = True
     """False if after a time-out it could not be made certain that every process of the command is gone."""
+    oom_killed: bool = False
+    """The memory limit ended a process of the sandbox while the command ran: mostly one of its own, whatever its return code."""
 
     @property
     def ok(self) -> bool:
         """Whether the command ran to its end and returned 0."""
         return self.return_code == 0 and self.error_type is None
+
+    @property
+    def failure_kind(self) -> str | None:
+        """The failure table's kind for a sandbox that died under the command; None where it lives."""
+        if self.error_type != "sandbox":
+            return None
+        return "provider_oom_killed" if self.oom_killed else "session_lost"
 
 
 class SandboxStatus(StrEnum):
@@ -145,8 +154,8 @@ class SandboxSpecError(SandboxError):
 class SandboxGoneError(SandboxError):
     """The sandbox is no longer there, or no longer runs."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, "session_lost")
+    def __init__(self, message: str, kind: str = "session_lost") -> None:
+        super().__init__(message, kind)
 
 
 class SandboxFileError(SandboxError):

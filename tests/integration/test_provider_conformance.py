@@ -223,6 +223,11 @@ class TestCreate:
             assert 0 < box.observations["limits"]["cpu"] < 4096
             greedy = await box.exec("head -c 300000000 /dev/zero | tail -c 299999999 | wc -c")
             assert greedy.stdout.strip() == "0", greedy
+            assert (greedy.return_code, greedy.oom_killed) == (0, True), "a pipe hides the code, and not what happened"
+            alone = await box.exec("all=$(head -c 300000000 /dev/zero | tr '\\0' x)")
+            assert (alone.return_code, alone.oom_killed, alone.error_type) == (137, True, None)
+            killed = await box.exec("kill -9 $$")
+            assert (killed.return_code, killed.oom_killed) == (137, False)
             assert await box.alive()
             assert (await box.exec("echo still here")).stdout == "still here\n"
 
@@ -262,6 +267,23 @@ class TestExec:
         assert flood.stdout.startswith("first\n")
         assert flood.stdout.endswith("\nlast\n")
         assert "bytes left out" in flood.stdout
+
+    async def test_output_goes_whole_into_a_file(self, box: OwnedSandbox, tmp_path: Path) -> None:
+        file = tmp_path / "stdout"
+        file.write_bytes(b"of an earlier command" * 10_000_000)
+        script = "seq 3000000; echo not this >&2; exit 3"
+        done = await box.exec(script, max_output_bytes=4000, output_file=file)
+        assert (done.return_code, done.truncated, done.stderr) == (3, True, "not this\n")
+        assert file.read_text() == "".join(f"{number}\n" for number in range(1, 3_000_001))
+
+    async def test_a_file_that_cannot_take_the_output_ends_the_command(self, box: OwnedSandbox, tmp_path: Path) -> None:
+        with pytest.raises(SandboxError, match="cannot be written to '/dev/full': No space left on device; the command was ended") as full:
+            await box.exec("echo line; sleep 1234", output_file=Path("/dev/full"), timeout_s=30)
+        assert full.value.kind == "persistence_failed"
+        assert await sleepers(box, 1234) == 0
+        with pytest.raises(SandboxError, match="No such file or directory"):
+            await box.exec("sleep 1234", output_file=tmp_path / "missing" / "file")
+        assert await box.alive()
 
     async def test_a_timeout_ends_the_whole_tree(self, box: OwnedSandbox) -> None:
         await box.exec("sleep 4321 >/dev/null 2>&1 &")

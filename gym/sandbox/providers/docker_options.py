@@ -8,7 +8,7 @@ import re
 from ipaddress import IPv6Address
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from gym.config.schema import Section
 
@@ -102,6 +102,19 @@ class DockerCopy(Section):
     timeout_s: float = Field(default=600, gt=0)
 
 
+class DockerHost(Section):
+    """One of several engines."""
+
+    host: str
+    cert_path: str | None = None
+    weight: float = Field(default=1, gt=0)
+    """How many sandboxes it takes in comparison with the others."""
+
+
+def _engine(value: object) -> object:
+    return {"host": value} if isinstance(value, str) else value
+
+
 class DockerOptions(Section):
     """The block `<name>: {docker: {...}}`."""
 
@@ -109,6 +122,8 @@ class DockerOptions(Section):
     """`unix:///path` or `tcp://host:port`; None takes DOCKER_HOST, then Docker's own context, then its usual socket."""
     cert_path: str | None = None
     """Folder with ca.pem, cert.pem and key.pem for an engine over TLS; None takes DOCKER_CERT_PATH under DOCKER_TLS_VERIFY."""
+    hosts: list[Annotated[DockerHost, BeforeValidator(_engine)]] = Field(default_factory=list[DockerHost])
+    """Several engines in place of `host`: each an address, or `{host, cert_path, weight}`. A sandbox goes where the fewest are."""
     reach_host: HostName | None = None
     """What containers call this machine by, to reach model servers and tools; None finds it, `none` is: they cannot."""
     reach_listen: HostName | None = None
@@ -118,6 +133,15 @@ class DockerOptions(Section):
     create: DockerCreate = Field(default_factory=DockerCreate)
     exec: DockerExec = Field(default_factory=DockerExec)
     copy_: DockerCopy = Field(default_factory=DockerCopy, alias="copy")
+
+    @model_validator(mode="after")
+    def _one_way_to_say_it(self) -> "DockerOptions":
+        if self.hosts and self.host is not None:
+            raise ValueError("give host for one engine or hosts for several, and not both")
+        names = [engine.host for engine in self.hosts]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"hosts names {', '.join(twice)} more than once: use weight to give an engine more sandboxes")
+        return self
 
     @model_validator(mode="after")
     def _listens_for_somebody(self) -> "DockerOptions":

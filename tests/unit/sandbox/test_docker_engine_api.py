@@ -3,9 +3,11 @@
 import asyncio
 import base64
 import hashlib
+import io
 import json
 import os
 import subprocess
+import tarfile
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 from gym.sandbox.output import BoundedOutput
 from gym.sandbox.ownership import Ownership, new_sandbox_id
 from gym.sandbox.providers.docker.address import engine_address
-from gym.sandbox.providers.docker.archive import only_file, tar_of, tar_stream
+from gym.sandbox.providers.docker.archive import OnlyFile, tar_of, tar_stream
 from gym.sandbox.providers.docker.credentials import registry_auth, registry_of
 from gym.sandbox.providers.docker.engine import Engine, EngineError
 from gym.sandbox.providers.docker.images import Images
@@ -230,19 +232,59 @@ async def test_registry_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert json.loads(base64.urlsafe_b64decode(header))["password"] == "reg.io"
 
 
+async def packed(tar: AsyncIterator[bytes | memoryview]) -> bytes:
+    return b"".join([bytes(piece) async for piece in tar])
+
+
+async def unpacked(path: str, archive: bytes, max_bytes: int, piece: int = 700) -> bytes:
+    file = OnlyFile(path, max_bytes)
+    for start in range(0, len(archive), piece):
+        file.feed(archive[start : start + piece])
+    return await file.content()
+
+
 async def test_tars_hold_one_plain_file(tmp_path: Path) -> None:
     long = "/" + "/".join(["folder name"] * 20) + "/file"
-    assert only_file(long, tar_of({long: b"x" * 1000}), 1000) == b"x" * 1000
+    for piece in (1, 511, 512, 513, 100_000):
+        assert await unpacked(long, await packed(tar_of({long: b"x" * 1000})), 1000, piece) == b"x" * 1000
+    with tarfile.open(fileobj=io.BytesIO(await packed(tar_of({"/a": b"1", long: b"22", "/c": b""}, 0o755)))) as tar:
+        found = {f"/{member.name}": (member.size, member.mode, tar.extractfile(member).read()) for member in tar}  # type: ignore[union-attr]
+    assert found == {"/a": (1, 0o755, b"1"), long: (2, 0o755, b"22"), "/c": (0, 0o755, b"")}
     with pytest.raises(SandboxFileError, match="1001 bytes"):
-        only_file("/a", tar_of({"/a": b"x" * 1001}), 1000)
-    for odd in (b"", b"no tar at all" * 100):
+        await unpacked("/a", await packed(tar_of({"/a": b"x" * 1001})), 1000)
+    whole = await packed(tar_of({"/a": b"x" * 5000}))
+    for odd in (b"", b"no tar at all" * 100, whole[:400], whole[:4000]):
         with pytest.raises(SandboxFileError):
-            only_file("/a", odd, 10)
+            await unpacked("/a", odd, 10_000)
+    folder = io.BytesIO()
+    with tarfile.open(fileobj=folder, mode="w") as tar:
+        tar.add(tmp_path, "a", recursive=False)
+    with pytest.raises(SandboxFileError, match="not a regular file"):
+        await unpacked("/a", folder.getvalue(), 10)
     for size in (0, 1, 511, 512, 513, 3_000_000):
         source = tmp_path / "source"
         source.write_bytes(b"y" * size)
-        packed = b"".join([piece async for piece in tar_stream("/a", source, 0o644)])
-        assert only_file("/a", packed, size) == b"y" * size
+        assert await unpacked("/a", await packed(tar_stream("/a", source, 0o644)), size, 65536) == b"y" * size
+
+
+async def test_long_output_is_made_text_without_holding_up_the_loop() -> None:
+    text = "é€𝄞\n" * 50_000
+    output = BoundedOutput(10**7)
+    whole = text.encode() + b"\xff\xf0\x9d"
+    for start in range(0, len(whole), 9999):
+        output.feed(memoryview(whole)[start : start + 9999])
+    steps = 0
+
+    async def count() -> None:
+        nonlocal steps
+        while True:
+            await asyncio.sleep(0)
+            steps += 1
+
+    counting = asyncio.ensure_future(count())
+    assert await output.text() == whole.decode(errors="replace")
+    counting.cancel()
+    assert steps > 20
 
 
 def test_the_sweep_ends_marked_trees_and_nothing_else() -> None:

@@ -31,6 +31,7 @@ class FakeProvider:
 
     def __init__(self, place: str = "fake here") -> None:
         self.place = place
+        self.parts = (self,)
         self.boxes: dict[str, dict[str, str]] = {}
         self.broken: set[str] = set()
         self.error: BaseException | None = None

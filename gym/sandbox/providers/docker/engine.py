@@ -5,13 +5,15 @@ no containers; what is asked of the engine, and what an answer means, is the cal
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, cast
 from urllib.parse import quote
 
 import aiohttp
 import orjson
 
+from gym.sandbox.output import BoundedOutput
 from gym.sandbox.providers.docker.address import Address
 from gym.sandbox.providers.docker.streams import Hijacked, open_hijacked
 from gym.sandbox.spec import SandboxError
@@ -60,9 +62,12 @@ class Engine:
         data: AsyncIterator[bytes] | bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
-        max_bytes: int = MAX_REPLY_BYTES,
+        into: Callable[[bytes], None] | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
-        """The body and headers of a good reply. A value in `params` that is not a string is sent as JSON."""
+        """The body and headers of a good reply. A value in `params` that is not a string is sent as JSON.
+
+        With `into` a good reply's body, of any length, goes there piece by piece, and the one returned is empty.
+        """
         deadline = timeout_s or self._timeout_s
         try:
             async with asyncio.timeout(deadline):
@@ -73,7 +78,11 @@ class Engine:
                     data = orjson.dumps(body)
                     extra["Content-Type"] = "application/json"
                 async with self._open().request(method, url, params=sent, data=data, headers=extra) as reply:
-                    content = await _read(reply, max_bytes)
+                    if into is not None and reply.status < 400:
+                        async for piece in reply.content.iter_any():
+                            into(piece)
+                        return b"", reply.headers
+                    content = await _read(reply)
                     if reply.status >= 400:
                         raise EngineError(f"docker engine refused {method} {path}: {_said(content)}", reply.status)
                     return content, reply.headers
@@ -87,19 +96,31 @@ class Engine:
         content, _ = await self.request(method, path, params=params, body=body)
         return cast("dict[str, Any]", orjson.loads(content)) if content else {}
 
-    async def hijack(self, path: str, body: Any) -> Hijacked:
-        """Post `body`, and take over the connection as a two-way stream."""
+    async def hijack(self, path: str, body: Any, stdout: BoundedOutput, stderr: BoundedOutput) -> Hijacked:
+        """Post `body`, and take over the connection as a two-way stream whose output goes to `stdout` and `stderr`."""
         prefix = await self._version_prefix()
         try:
             async with asyncio.timeout(self._timeout_s):
-                status, stream, said = await open_hijacked(self.address, f"{prefix}{path}", orjson.dumps(body))
+                status, stream, said = await open_hijacked(self.address, f"{prefix}{path}", orjson.dumps(body), stdout, stderr)
         except TimeoutError as error:
             raise EngineError(f"docker engine at {self.address.text} gave no answer to {path} within {self._timeout_s:g} s") from error
-        except (OSError, EOFError) as error:
+        except OSError as error:
             raise self._unreachable(error) from error
         if stream is None:
             raise EngineError(f"docker engine refused {path}: {_said(said)}", status)
         return stream
+
+    @asynccontextmanager
+    async def lines(self, path: str, params: Mapping[str, Any]) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """The lines of a reply that has no end, as they come; the only call without a deadline. Entered once the engine has answered."""
+        url = f"{self.address.base_url}{await self._version_prefix()}{path}"
+        try:
+            async with self._open().get(url, params=_query(params)) as reply:
+                if reply.status >= 400:
+                    raise EngineError(f"docker engine refused GET {path}: {_said(await _read(reply))}", reply.status)
+                yield _lines(reply)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise self._unreachable(error) from error
 
     async def info(self) -> dict[str, Any]:
         """What the engine says about its host: asked once, then remembered."""
@@ -151,12 +172,17 @@ def _query(params: Mapping[str, Any] | None) -> dict[str, str]:
     return {k: v if isinstance(v, str) else orjson.dumps(v).decode() for k, v in (params or {}).items() if v is not None}
 
 
-async def _read(reply: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+async def _lines(reply: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    while line := await reply.content.readline():
+        yield line
+
+
+async def _read(reply: aiohttp.ClientResponse) -> bytes:
     content = bytearray()
     async for chunk in reply.content.iter_any():
         content += chunk
-        if len(content) > max_bytes:
-            raise EngineError(f"docker engine's reply is longer than {max_bytes} bytes", reply.status)
+        if len(content) > MAX_REPLY_BYTES:
+            raise EngineError(f"docker engine's reply is longer than {MAX_REPLY_BYTES} bytes", reply.status)
     return bytes(content)
 
 

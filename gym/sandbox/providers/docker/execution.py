@@ -11,12 +11,14 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from gym.sandbox.cleanup import finish
-from gym.sandbox.output import BoundedOutput
+from gym.sandbox.output import BoundedOutput, output, take_the_rest
 from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_path
 from gym.sandbox.providers.docker.killing import MARKER, sweep_argv
+from gym.sandbox.providers.docker.memory import MemoryWatch
 from gym.sandbox.providers.docker.streams import Hijacked
 from gym.sandbox.spec import SANDBOX_FAILED_CODE, TIMEOUT_CODE, SandboxError
 
@@ -25,8 +27,11 @@ log = logging.getLogger(__name__)
 _KILL_BOUND_S = 30.0
 _SWEEP_BOUND_S = 12.0
 _PROBE_BOUND_S = 10.0
-_DRAIN_S = 0.3
-_SETTLE_S = 5.0
+_SETTLE_S = 20.0
+"""How far the engine's word on a command may lag behind its streams, on a machine that is busy."""
+
+_FAILURES = 10
+_KILLED_CODE = 137
 _LONGEST_POLL_S = 2.0
 _ROOT = ("0", "root", "0:0", "root:root")
 
@@ -44,50 +49,72 @@ class Command:
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     user: str | None = None
     stdin: bytes | None = None
+    output_file: Path | None = None
+    """Takes all of stdout."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it, in bytes."""
+    """What came of it. `said` is our own word on it, for the end of stderr."""
 
-    stdout: bytes
-    stderr: bytes
+    stdout: BoundedOutput
+    stderr: BoundedOutput
     code: int
     error_type: Literal["timeout", "sandbox"] | None = None
-    truncated: bool = False
+    said: str = ""
     cleanup_confirmed: bool = True
+    oom_killed: bool = False
+
+    @property
+    def truncated(self) -> bool:
+        """Whether some of the output was left out."""
+        return self.stdout.truncated or self.stderr.truncated
+
+    async def reason(self) -> str:
+        """What stderr and we say."""
+        text = await self.stderr.text()
+        return text + ("\n" if text and self.said else "") + self.said
 
 
 class Commands:
     """Commands through one engine. `alive` says whether a container runs."""
 
-    def __init__(self, engine: Engine, alive: Callable[[str], Awaitable[bool]], concurrency: int) -> None:
+    def __init__(self, engine: Engine, alive: Callable[[str], Awaitable[bool]], memory: MemoryWatch, concurrency: int) -> None:
         self._engine = engine
+        self._memory = memory
         self._alive = alive
         self._starts = asyncio.Semaphore(concurrency)
 
     async def run(self, command: Command) -> Outcome:
-        """Run `command` to its end, its time-out or a cancellation. A box that fails is an outcome, not an exception."""
+        """Run `command` to its end, its time-out or a cancellation. A box that fails is an outcome, not an exception.
+
+        Raises SandboxError where the `output_file` cannot be written; the command is ended.
+        """
+        before = self._memory.kills(command.container)
+        async with output(command.limit, command.output_file) as stdout:
+            outcome = await self._run(command, stdout, BoundedOutput(command.limit))
+        died = outcome.error_type == "sandbox"
+        killed = await self._memory.killed(command.container, before, probable=died or outcome.code == _KILLED_CODE)
+        if not killed and not (died and self._memory.ended(command.container)):
+            return outcome
+        said = f"{outcome.said}: it ran out of memory" if died else outcome.said
+        return replace(outcome, oom_killed=True, said=said)
+
+    async def _run(self, command: Command, stdout: BoundedOutput, stderr: BoundedOutput) -> Outcome:
         mark = secrets.token_hex(16)
         try:
             async with self._starts:
-                exec_id, stream = await self._start_shielded(command, mark)
+                exec_id, stream = await self._start_shielded(command, mark, stdout, stderr)
         except EngineError as error:
-            return _box_failed(str(error))
-        stdout, stderr = BoundedOutput(command.limit), BoundedOutput(command.limit)
+            return _box_failed(str(error), stdout, stderr)
         try:
             try:
                 async with asyncio.timeout(command.timeout_s):
-                    await self._attend(exec_id, stream, command.stdin, stdout, stderr)
+                    await stdout.during(self._attend(exec_id, stream, command.stdin, stdout, stderr))
             except TimeoutError:
                 confirmed = await self._kill_bounded(command, mark)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_DRAIN_S):
-                        await stream.read_into(stdout, stderr)
-                note = f"\n[timed out after {command.timeout_s:g} s]\n".encode()
-                return Outcome(
-                    stdout.content(), stderr.content() + note, TIMEOUT_CODE, "timeout", stdout.truncated or stderr.truncated, confirmed
-                )
+                await take_the_rest({stream.ended}, stdout, stderr)
+                return Outcome(stdout, stderr, TIMEOUT_CODE, "timeout", f"[timed out after {command.timeout_s:g} s]\n", confirmed)
             except BaseException:
                 await self._kill_bounded(command, mark)
                 raise
@@ -95,8 +122,8 @@ class Commands:
         finally:
             stream.close()
 
-    async def _start_shielded(self, command: Command, mark: str) -> tuple[str, Hijacked]:
-        starting = asyncio.ensure_future(self._start(command, mark))
+    async def _start_shielded(self, command: Command, mark: str, stdout: BoundedOutput, stderr: BoundedOutput) -> tuple[str, Hijacked]:
+        starting = asyncio.ensure_future(self._start(command, mark, stdout, stderr))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -113,7 +140,7 @@ class Commands:
         stream.close()
         await self._kill(command, mark)
 
-    async def _start(self, command: Command, mark: str) -> tuple[str, Hijacked]:
+    async def _start(self, command: Command, mark: str, stdout: BoundedOutput, stderr: BoundedOutput) -> tuple[str, Hijacked]:
         body: dict[str, Any] = {
             "Cmd": command.argv,
             "AttachStdin": bool(command.stdin),
@@ -127,25 +154,22 @@ class Commands:
             body["User"] = command.user
         made = await self._engine.json("POST", f"/containers/{name_in_path(command.container)}/exec", body=body)
         exec_id = str(made["Id"])
-        return exec_id, await self._engine.hijack(f"/exec/{exec_id}/start", {"Detach": False, "Tty": False})
+        return exec_id, await self._engine.hijack(f"/exec/{exec_id}/start", {"Detach": False, "Tty": False}, stdout, stderr)
 
     async def _attend(self, exec_id: str, stream: Hijacked, stdin: bytes | None, stdout: BoundedOutput, stderr: BoundedOutput) -> None:
         """Return when the command has ended, even while a child that it left behind holds its output open."""
-        reading = asyncio.ensure_future(stream.read_into(stdout, stderr))
         writing = asyncio.ensure_future(stream.write(stdin)) if stdin else None
         try:
             wait = 0.25
-            while not (await asyncio.wait({reading}, timeout=wait))[0]:
+            while not (await asyncio.wait({stream.ended}, timeout=wait))[0]:
                 if not await self._running(exec_id):
-                    await asyncio.wait({reading}, timeout=_DRAIN_S)
+                    await take_the_rest({stream.ended}, stdout, stderr)
                     return
                 wait = min(wait * 1.5, _LONGEST_POLL_S)
         finally:
-            for task in (reading, writing):
-                if task is not None:
-                    task.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await task
+            if writing is not None:
+                writing.cancel()
+                await asyncio.gather(writing, return_exceptions=True)
 
     async def _running(self, exec_id: str) -> bool:
         try:
@@ -156,13 +180,13 @@ class Commands:
     async def _ended(self, command: Command, mark: str, exec_id: str, stdout: BoundedOutput, stderr: BoundedOutput) -> Outcome:
         code = await self._exit_code(exec_id)
         # A kill of the container looks like a killed command: one probe tells.
-        if (code is None or code in (126, 137)) and not await self._still_alive(command.container):
+        if (code is None or code in (126, _KILLED_CODE)) and not await self._still_alive(command.container):
             return _box_failed(f"sandbox {command.container} ended while a command ran in it", stdout, stderr)
         if code is None:  # the connection broke, and the command may still run
             confirmed = await self._kill_bounded(command, mark)
             why = f"the engine lost the command's exit code in sandbox {command.container}"
             return replace(_box_failed(why, stdout, stderr), cleanup_confirmed=confirmed)
-        return Outcome(stdout.content(), stderr.content(), code, None, stdout.truncated or stderr.truncated)
+        return Outcome(stdout, stderr, code)
 
     async def _still_alive(self, container: str) -> bool:
         """Whether the container outlived a command that ended oddly. The engine's own state lags behind a kill; a new command does not."""
@@ -175,14 +199,22 @@ class Commands:
         return True
 
     async def _exit_code(self, exec_id: str) -> int | None:
-        with suppress(TimeoutError, EngineError):
+        """The exit code of a command whose streams have ended. None: the engine knows none, or did not say in time."""
+        failures = 0
+        with suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
                 wait = 0.01
-                while True:
-                    state = await self._engine.json("GET", f"/exec/{exec_id}/json")
-                    if not state.get("Running"):
-                        code = state.get("ExitCode")
-                        return code if isinstance(code, int) else None
+                while failures < _FAILURES:
+                    try:
+                        state = await self._engine.json("GET", f"/exec/{exec_id}/json")
+                    except EngineError as error:
+                        if error.status == 404:
+                            return None
+                        failures += 1
+                    else:
+                        if not state.get("Running"):
+                            code = state.get("ExitCode")
+                            return code if isinstance(code, int) else None
                     await asyncio.sleep(wait)
                     wait = min(wait * 2, 0.5)
         return None
@@ -213,8 +245,8 @@ class Commands:
         stream: Hijacked | None = None
         try:
             async with asyncio.timeout(command.timeout_s):
-                exec_id, stream = await self._start(command, "probe")
-                await stream.read_into(BoundedOutput(command.limit), BoundedOutput(command.limit))
+                exec_id, stream = await self._start(command, "probe", BoundedOutput(command.limit), BoundedOutput(command.limit))
+                await asyncio.shield(stream.ended)
             return await self._exit_code(exec_id)
         except (TimeoutError, SandboxError):
             return None
@@ -223,7 +255,5 @@ class Commands:
                 stream.close()
 
 
-def _box_failed(why: str, stdout: BoundedOutput | None = None, stderr: BoundedOutput | None = None) -> Outcome:
-    out, err = (stdout.content() if stdout else b""), (stderr.content() if stderr else b"")
-    truncated = bool((stdout and stdout.truncated) or (stderr and stderr.truncated))
-    return Outcome(out, err + (b"\n" if err else b"") + why.encode(), SANDBOX_FAILED_CODE, "sandbox", truncated)
+def _box_failed(why: str, stdout: BoundedOutput, stderr: BoundedOutput) -> Outcome:
+    return Outcome(stdout, stderr, SANDBOX_FAILED_CODE, "sandbox", why)

@@ -13,9 +13,10 @@ from typing import Any
 
 import orjson
 
-from gym.sandbox.providers.docker.archive import only_file, tar_of, tar_stream
+from gym.sandbox.providers.docker.archive import OnlyFile, tar_of, tar_stream
 from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_path
 from gym.sandbox.providers.docker.execution import Command, Commands, Outcome
+from gym.sandbox.providers.docker.memory import MemoryWatch
 from gym.sandbox.providers.docker_options import DockerCopy
 from gym.sandbox.spec import SandboxError, SandboxFileError, SandboxGoneError
 
@@ -23,7 +24,6 @@ _WRITE = 'mkdir -p -- "$1" && rm -rf -- "$2" && head -c "$3" >"$2" && chmod "$4"
 _WRITE_EMPTY = 'mkdir -p -- "$1" && rm -rf -- "$2" && : >"$2" && chmod "$4" "$2"'
 _READ = '[ -e "$1" ] || exit 3; [ -f "$1" ] || exit 4; exec head -c "$2" -- "$1"'
 _MISSING, _NOT_REGULAR = 3, 4
-_TAR_ROOM = 64 * 1024
 _DIRECTORY, _SYMLINK = 1 << 31, 1 << 27  # bits of the mode as the engine (Go) writes it
 _SPECIAL = _DIRECTORY | _SYMLINK | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21
 
@@ -31,8 +31,9 @@ _SPECIAL = _DIRECTORY | _SYMLINK | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21
 class Files:
     """File moves through one engine. `by_command` of each call says which way to go."""
 
-    def __init__(self, engine: Engine, commands: Commands, options: DockerCopy) -> None:
+    def __init__(self, engine: Engine, commands: Commands, memory: MemoryWatch, options: DockerCopy) -> None:
         self._engine = engine
+        self._memory = memory
         self._commands = commands
         self._timeout_s = options.timeout_s
         self._slots = asyncio.Semaphore(options.concurrency)
@@ -69,7 +70,7 @@ class Files:
         try:
             await self._engine.request("PUT", url, params={"path": "/"}, data=data, headers=headers, timeout_s=self._timeout_s)
         except EngineError as error:
-            raise _translated(error, container, "upload failed") from error
+            raise self._translated(error, container, "upload failed") from error
 
     async def _get_archive(self, container: str, path: str, max_bytes: int) -> bytes:
         url = f"/containers/{name_in_path(container)}/archive"
@@ -85,13 +86,13 @@ class Files:
                 raise SandboxFileError(f"{path!r} in the sandbox is not a regular file")
             if stat.get("size", 0) > max_bytes:
                 raise _too_long(path, max_bytes)
-            room = max_bytes + _TAR_ROOM
-            archive, _ = await self._engine.request("GET", url, params={"path": path}, timeout_s=self._timeout_s, max_bytes=room)
+            file = OnlyFile(path, max_bytes)
+            await self._engine.request("GET", url, params={"path": path}, timeout_s=self._timeout_s, into=file.feed)
         except EngineError as error:
             if error.status == 404 and not await self._gone(container):
                 raise SandboxFileError(f"there is no file {path!r} in the sandbox") from error
-            raise _translated(error, container, f"download of {path!r} failed") from error
-        return only_file(path, archive, max_bytes)
+            raise self._translated(error, container, f"download of {path!r} failed") from error
+        return await file.content()
 
     async def _gone(self, container: str) -> bool:
         try:
@@ -104,7 +105,7 @@ class Files:
         script = _WRITE if data else _WRITE_EMPTY
         outcome = await self._shell(container, script, [str(PurePosixPath(path).parent), path, str(len(data)), f"{mode:o}"], stdin=data)
         if outcome.code != 0 or outcome.error_type:
-            raise _command_failed(outcome, container, f"upload of {path!r} failed")
+            raise await self._command_failed(outcome, container, f"upload of {path!r} failed")
 
     async def _get_by_command(self, container: str, path: str, max_bytes: int) -> bytes:
         outcome = await self._shell(container, _READ, [path, str(max_bytes + 1)], limit=max_bytes + 1)
@@ -114,14 +115,33 @@ class Files:
                 f"there is no file {path!r} in the sandbox" if missing else f"{path!r} in the sandbox is not a regular file"
             )
         if outcome.code != 0 or outcome.error_type:
-            raise _command_failed(outcome, container, f"download of {path!r} failed")
-        if len(outcome.stdout) > max_bytes:
+            raise await self._command_failed(outcome, container, f"download of {path!r} failed")
+        if outcome.stdout.total > max_bytes:
             raise _too_long(path, max_bytes)
-        return outcome.stdout
+        return await asyncio.to_thread(outcome.stdout.content)
 
     async def _shell(self, container: str, script: str, args: list[str], *, limit: int = 64 * 1024, stdin: bytes | None = None) -> Outcome:
         argv = ["/bin/sh", "-c", script, "sh", *args]
         return await self._commands.run(Command(container, argv, self._timeout_s, limit, cwd="/", user="0", stdin=stdin))
+
+    def _lost(self, container: str, why: str) -> SandboxError:
+        """A sandbox that is no more, and whether that is for want of memory."""
+        if self._memory.ended(container):
+            return SandboxGoneError(f"{why}: it ran out of memory", "provider_oom_killed")
+        return SandboxGoneError(why)
+
+    def _translated(self, error: EngineError, container: str, what: str) -> SandboxError:
+        if error.status == 404:
+            return self._lost(container, f"{what}: sandbox {container} is gone")
+        return SandboxError(f"{what} in sandbox {container}: {error}", error.kind)
+
+    async def _command_failed(self, outcome: Outcome, container: str, what: str) -> SandboxError:
+        said = (await outcome.reason()).strip() or f"exit code {outcome.code}"
+        if outcome.error_type == "sandbox":
+            return self._lost(container, f"{what}: {said}")
+        if outcome.error_type == "timeout":
+            return SandboxError(f"{what} in sandbox {container}: {said}", "provider_unavailable")
+        return SandboxFileError(f"{what}: {said}")
 
 
 def _stat(headers: Mapping[str, str]) -> dict[str, Any]:
@@ -133,18 +153,3 @@ def _stat(headers: Mapping[str, str]) -> dict[str, Any]:
 
 def _too_long(path: str, max_bytes: int) -> SandboxFileError:
     return SandboxFileError(f"{path!r} in the sandbox is longer than the {max_bytes} bytes allowed here")
-
-
-def _translated(error: EngineError, container: str, what: str) -> SandboxError:
-    if error.status == 404:
-        return SandboxGoneError(f"{what}: sandbox {container} is gone")
-    return SandboxError(f"{what} in sandbox {container}: {error}", error.kind)
-
-
-def _command_failed(outcome: Outcome, container: str, what: str) -> SandboxError:
-    said = outcome.stderr.decode(errors="replace").strip() or f"exit code {outcome.code}"
-    if outcome.error_type == "sandbox":
-        return SandboxGoneError(f"{what}: {said}")
-    if outcome.error_type == "timeout":
-        return SandboxError(f"{what} in sandbox {container}: {said}", "provider_unavailable")
-    return SandboxFileError(f"{what}: {said}")

@@ -27,6 +27,7 @@ from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_pat
 from gym.sandbox.providers.docker.execution import Command, Commands
 from gym.sandbox.providers.docker.files import Files
 from gym.sandbox.providers.docker.images import Images
+from gym.sandbox.providers.docker.memory import MemoryWatch
 from gym.sandbox.providers.docker.networks import Networks, missing_network
 from gym.sandbox.providers.docker_options import NAME, DockerOptions
 from gym.sandbox.spec import (
@@ -81,6 +82,8 @@ class DockerHandle(SandboxHandle):
     shell: str = "/bin/sh"
     by_command: bool = False
     """Files go by commands: the container has tmpfs mounts or a read-only root."""
+    engine: str = ""
+    """The address of its engine."""
 
 
 class DockerProvider:
@@ -95,10 +98,27 @@ class DockerProvider:
         create = options.create
         self.networks = Networks(self._engine, options)
         self._images = Images(self._engine, attempts=create.pull_attempts, timeout_s=create.pull_timeout_s)
-        self._commands = Commands(self._engine, self._alive, options.exec.concurrency)
-        self._files = Files(self._engine, self._commands, options.copy_)
+        self._memory = MemoryWatch(self._engine)
+        self._commands = Commands(self._engine, self._alive, self._memory, options.exec.concurrency)
+        self._files = Files(self._engine, self._commands, self._memory, options.copy_)
+        self._shells: dict[str, str] = {}
         self._creating = asyncio.Semaphore(create.concurrency)
         self._pace = Pace(create.rate_per_second, create.burst, create.jitter)
+        self.held: set[str] = set()
+        """The containers that this process has, or is making."""
+        self.failures = 0
+        """How many creates in a row found no engine, the last of them `failed_at` (monotonic seconds)."""
+        self.failed_at = 0.0
+
+    @property
+    def address(self) -> str:
+        """The engine's address."""
+        return self._engine.address.text
+
+    @property
+    def parts(self) -> "tuple[DockerProvider]":
+        """Itself."""
+        return (self,)
 
     @property
     def place(self) -> str:
@@ -117,6 +137,18 @@ class DockerProvider:
         if not spec.image:
             raise SandboxSpecError("sandbox spec: image is missing, and the docker provider has none of its own")
         check_capabilities(self.name, self.capabilities, spec)
+        self.held.add(sandbox_id)
+        try:
+            handle = await self._create(sandbox_id, spec, ownership)
+        except BaseException as error:
+            self.held.discard(sandbox_id)
+            if isinstance(error, EngineError) and error.unreachable:
+                self.failures, self.failed_at = self.failures + 1, time.monotonic()
+            raise
+        self.failures = 0
+        return handle
+
+    async def _create(self, sandbox_id: str, spec: SandboxSpec, ownership: Ownership) -> DockerHandle:
         plan = plan_container(spec, ownership, self._options.create, host_of(await self._engine.info()), self._metadata)
         image = await self._images.ensure(plan.body["Image"], self._options.create.pull)
         async with self._creating:
@@ -133,10 +165,12 @@ class DockerProvider:
                 created = time.monotonic()
                 await self._engine.request("POST", f"/containers/{sandbox_id}/start", timeout_s=self._options.create.start_timeout_s)
             started = time.monotonic()
+            if plan.body["HostConfig"].get("Memory"):
+                await self._memory.add(sandbox_id)
             workdir = spec.workdir or cast("dict[str, Any]", image.get("Config") or {}).get("WorkingDir") or "/"
             by_command = plan.isolation.read_only or bool(plan.isolation.tmpfs)
-            handle = DockerHandle(sandbox_id, workdir, dict(plan.observations), by_command=by_command)
-            handle.shell = await self._find_shell(sandbox_id, spec.ready_timeout_s)
+            handle = DockerHandle(sandbox_id, workdir, dict(plan.observations), by_command=by_command, engine=self.address)
+            handle.shell = await self._shell_of(image, spec, plan, sandbox_id)
             ready = time.monotonic()
             files = {path: text.encode() if isinstance(text, str) else text for path, text in spec.files.items()}
             if files:
@@ -187,6 +221,14 @@ class DockerProvider:
             log.warning("sandbox %s may be left over from a failed create: %s", sandbox_id, error)
             return False
 
+    async def _shell_of(self, image: dict[str, Any], spec: SandboxSpec, plan: ContainerPlan, container: str) -> str:
+        """The shell of a fresh container. The first one of an image shows it, and that commands run at all, for the others too."""
+        given = (plan.isolation.volumes, plan.isolation.tmpfs, plan.isolation.cap_drop, plan.isolation.security_opt)
+        kind = repr((image.get("Id"), spec.user, spec.env.get("PATH"), *given))
+        if kind not in self._shells:
+            self._shells[kind] = await self._find_shell(container, spec.ready_timeout_s)
+        return self._shells[kind]
+
     async def _find_shell(self, container: str, timeout_s: float) -> str:
         configured = self._options.exec.exec_shell
         argv = [configured, "-c", f"echo {configured}"] if configured else ["/bin/sh", "-c", _FIND_SHELL]
@@ -195,10 +237,10 @@ class DockerProvider:
             async with asyncio.timeout(timeout_s):
                 while True:
                     outcome = await self._commands.run(Command(container, argv, timeout_s, 4096, cwd="/"))
-                    found = outcome.stdout.decode(errors="replace").strip()
+                    found = (await outcome.stdout.text()).strip()
                     if outcome.code == 0 and found:
                         return found.splitlines()[0]
-                    last = (outcome.stderr + outcome.stdout).decode(errors="replace").strip() or f"exit code {outcome.code}"
+                    last = f"{await outcome.reason()}{found}".strip() or f"exit code {outcome.code}"
                     if not await self._alive(container):
                         raise SandboxError(f"sandbox {container} ended before it was ready: its image needs /bin/sh and sleep ({last})")
                     await asyncio.sleep(0.2)
@@ -215,6 +257,7 @@ class DockerProvider:
         timeout_s: float | None = None,
         stdin: bytes | None = None,
         max_output_bytes: int | None = None,
+        output_file: Path | None = None,
     ) -> ExecResult:
         """Run a shell command; see `Provider.exec`."""
         box = _docker(handle)
@@ -238,10 +281,11 @@ class DockerProvider:
                 env=checked,
                 user=user,
                 stdin=fed,
+                output_file=output_file,
             )
         )
-        out, err = outcome.stdout.decode(errors="replace"), outcome.stderr.decode(errors="replace")
-        return ExecResult(out, err, outcome.code, outcome.error_type, outcome.truncated, outcome.cleanup_confirmed)
+        out, err = await outcome.stdout.text(), await outcome.reason()
+        return ExecResult(out, err, outcome.code, outcome.error_type, outcome.truncated, outcome.cleanup_confirmed, outcome.oom_killed)
 
     async def upload(self, handle: SandboxHandle, path: str, data: bytes | Path, *, mode: int = 0o644) -> None:
         """Write a file in the container, owned by root; missing folders are made."""
@@ -265,12 +309,14 @@ class DockerProvider:
 
     async def close(self, handle: SandboxHandle) -> None:
         """Remove the container; one that is gone already is well."""
+        self.held.discard(handle.sandbox_id)
         await self._remove(handle.sandbox_id)
+        self._memory.forget(handle.sandbox_id)
 
     def serialize(self, handle: SandboxHandle) -> dict[str, Any]:
         """The descriptor that `connect` takes."""
         box = _docker(handle)
-        return {"provider": self.name, "sandbox_id": box.sandbox_id, "shell": box.shell}
+        return {"provider": self.name, "sandbox_id": box.sandbox_id, "shell": box.shell, "engine": box.engine}
 
     async def connect(self, descriptor: Mapping[str, Any]) -> DockerHandle:
         """A handle to a running container of ours; SandboxGoneError if there is none."""
@@ -291,10 +337,12 @@ class DockerProvider:
             raise SandboxGoneError(f"sandbox {sandbox_id} no longer runs")
         host_config = cast("dict[str, Any]", state.get("HostConfig") or {})
         by_command = bool(host_config.get("ReadonlyRootfs") or host_config.get("Tmpfs"))
+        if host_config.get("Memory"):
+            await self._memory.add(sandbox_id)
         if not isinstance(shell, str) or not shell.startswith("/"):
             shell = await self._find_shell(sandbox_id, self._options.request_timeout_s)
         observations = {"image_id": state.get("Image"), "network": host_config.get("NetworkMode")}
-        return DockerHandle(sandbox_id, config.get("WorkingDir") or "/", observations, shell, by_command)
+        return DockerHandle(sandbox_id, config.get("WorkingDir") or "/", observations, shell, by_command, self.address)
 
     async def find(self, *, run_id: str | None = None, instance: str | None = None) -> list[SandboxRecord]:
         """All containers of ours with these labels, dead ones included."""
@@ -330,6 +378,7 @@ class DockerProvider:
 
     async def aclose(self) -> None:
         """Close the connections to the engine. Containers stay."""
+        await self._memory.aclose()
         await self._engine.aclose()
 
     async def _remove(self, sandbox_id: str) -> None:

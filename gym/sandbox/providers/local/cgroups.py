@@ -59,6 +59,15 @@ class Cgroups:
             raise SandboxError(f"the limits of sandbox {sandbox_id} could not be set: {error}") from error
         return made
 
+    def oom_kills(self, sandbox_id: str) -> int:
+        """How often the memory limit ended a process of the sandbox; 0 where it has no limit, or its group is gone."""
+        group = (self._mount if self._unified else self._mount / "memory") / _PARENT / sandbox_id
+        try:
+            lines = (group / ("memory.events" if self._unified else "memory.oom_control")).read_text().splitlines()
+        except OSError:
+            return 0
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
     def _settings(self, name: str, value: float) -> list[tuple[str, str, bool]]:
         """File, text, and whether it must succeed: the limit on swap exists only where swap is accounted for."""
         if name == "cpu":

@@ -5,21 +5,20 @@ to be, when `run` returns or raises. Output goes from the command straight into 
 """
 
 import asyncio
+import functools
 import json
 import os
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gym.sandbox.cleanup import finish
-from gym.sandbox.output import BoundedOutput
+from gym.sandbox.output import BoundedOutput, output, take_the_rest
 from gym.sandbox.spec import SANDBOX_FAILED_CODE, TIMEOUT_CODE, ExecResult, SandboxGoneError
 
 _KILL_BOUND_S = 20.0
-_DRAIN_S = 0.3
-_DRAINS = 10
 _CONNECT_BOUND_S = 10.0
 _PACKET = 64 * 1024
 
@@ -34,17 +33,27 @@ class Command:
     timeout_s: float
     limit: int
     """Bytes kept of stdout and of stderr each."""
+    output_file: Path | None = None
+    """Takes all of stdout."""
 
 
 class _Sink(asyncio.Protocol):
-    def __init__(self, limit: int) -> None:
-        self.output = BoundedOutput(limit)
-        self.received = 0
+    def __init__(self, into: BoundedOutput) -> None:
+        self._into = into
+        self._transport: asyncio.ReadTransport | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.ReadTransport", transport)  # uvloop's is no subclass
+
     def data_received(self, data: bytes) -> None:
-        self.received += len(data)
-        self.output.feed(data)
+        self._into.feed(data)
+        if self._into.wants_rest(self._go_on) and self._transport is not None:
+            self._transport.pause_reading()
+
+    def _go_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc  # whatever ended the pipe, what was read is kept
@@ -53,37 +62,53 @@ class _Sink(asyncio.Protocol):
 
 
 async def run(command: Command) -> ExecResult:
-    """Run a command to its end, its time-out or a cancellation. A dead sandbox is a result."""
+    """Run a command to its end, its time-out or a cancellation. A dead sandbox is a result.
+
+    Raises SandboxError where the `output_file` cannot be written; the command is ended.
+    """
     try:
         asking = await _connect(command.folder)
     except SandboxGoneError as error:
         return ExecResult("", str(error), SANDBOX_FAILED_CODE, "sandbox")
-    sinks: list[_Sink] = []
+    try:
+        async with output(command.limit, command.output_file) as stdout:
+            stderr = BoundedOutput(command.limit)
+            answer = await _run(asking, command, stdout, stderr)
+    finally:
+        asking.close()
+    return await _result(command, answer, stdout, stderr)
+
+
+async def _run(asking: socket.socket, command: Command, stdout: BoundedOutput, stderr: BoundedOutput) -> dict[str, Any]:
+    ends: list[asyncio.Future[None]] = []
     transports: list[asyncio.BaseTransport] = []
     theirs: list[int] = []
     loop = asyncio.get_running_loop()
     try:
         theirs.append(memory_file(json.dumps(command.request).encode()))
         theirs.append(memory_file(command.stdin) if command.stdin else os.open(os.devnull, os.O_RDONLY))
-        for _ in range(2):
+        for into in (stdout, stderr):
             ours, their = os.pipe()
             theirs.append(their)
-            transport, sink = await loop.connect_read_pipe(lambda: _Sink(command.limit), os.fdopen(ours, "rb", 0))
+            transport, sink = await loop.connect_read_pipe(functools.partial(_Sink, into), os.fdopen(ours, "rb", 0))
             transports.append(transport)
-            sinks.append(sink)
+            ends.append(sink.ended)
         # From here to the next await nothing can be cancelled: what is sent is attended to.
-        answer = await _attend(asking, theirs, command.timeout_s)
+        answer = await _attend(asking, theirs, command.timeout_s, stdout)
         if answer.get("code") is not None or answer.get("killed"):
-            await _drain(sinks)
+            await take_the_rest(ends, stdout, stderr)
     finally:
         for fd in theirs:
             with suppress(OSError):
                 os.close(fd)
         for transport in transports:
             transport.close()
-        asking.close()
-    out, err = (sink.output.content().decode(errors="replace") for sink in sinks)
-    truncated = any(sink.output.truncated for sink in sinks)
+    return answer
+
+
+async def _result(command: Command, answer: dict[str, Any], stdout: BoundedOutput, stderr: BoundedOutput) -> ExecResult:
+    out, err = await stdout.text(), await stderr.text()
+    truncated = stdout.truncated or stderr.truncated
     if answer.get("timed_out"):
         note = f"\n[timed out after {command.timeout_s:g} s]\n"
         return ExecResult(out, err + note, TIMEOUT_CODE, "timeout", truncated, bool(answer["killed"]))
@@ -93,16 +118,7 @@ async def run(command: Command) -> ExecResult:
     return ExecResult(out, err + str(answer.get("said", "")), int(answer["code"]), None, truncated)
 
 
-async def _drain(sinks: list[_Sink]) -> None:
-    """Take what the command printed last. A child that it left behind may hold its output open, and is not waited for."""
-    for _ in range(_DRAINS):
-        before = sum(sink.received for sink in sinks)
-        _, open_still = await asyncio.wait([sink.ended for sink in sinks], timeout=_DRAIN_S)
-        if not open_still or sum(sink.received for sink in sinks) == before:
-            return
-
-
-async def _attend(asking: socket.socket, theirs: list[int], timeout_s: float) -> dict[str, Any]:
+async def _attend(asking: socket.socket, theirs: list[int], timeout_s: float, stdout: BoundedOutput) -> dict[str, Any]:
     """Send the request and wait for its answer; an empty one if the sandbox died, one with `timed_out` if time ran out."""
     try:
         socket.send_fds(asking, [b"?"], theirs)
@@ -112,7 +128,7 @@ async def _attend(asking: socket.socket, theirs: list[int], timeout_s: float) ->
         os.close(theirs.pop())
     try:
         async with asyncio.timeout(timeout_s):
-            return await _answer(asking)
+            return await stdout.during(_answer(asking))
     except TimeoutError:
         answer = await _kill(asking)
         if answer and "code" in answer:  # it ended by itself in the last moment

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -88,6 +88,11 @@ class LocalProvider:
     def place(self) -> str:
         """The folder of the sandboxes and its machine: two providers with the same place see the same sandboxes."""
         return f"local {self._root} on {socket.gethostname()}"
+
+    @property
+    def parts(self) -> "tuple[LocalProvider]":
+        """Itself."""
+        return (self,)
 
     async def host_view(self, run_id: str) -> HostView:
         """Our loopback for sandboxes that share our network; nothing for others."""
@@ -190,6 +195,7 @@ class LocalProvider:
         timeout_s: float | None = None,
         stdin: bytes | None = None,
         max_output_bytes: int | None = None,
+        output_file: Path | None = None,
     ) -> ExecResult:
         """Run a shell command; see `Provider.exec`."""
         box = _local(handle)
@@ -206,7 +212,10 @@ class LocalProvider:
             raise SandboxSpecError(str(error)) from error
         request = {"op": "exec", "command": command, "cwd": cwd or box.workdir, "env": checked}
         limit = max_output_bytes or options.max_output_bytes
-        return await channel.run(channel.Command(box.folder, request, stdin, timeout_s or options.default_timeout_s, limit))
+        before = self._cgroups.oom_kills(box.sandbox_id)
+        asked = channel.Command(box.folder, request, stdin, timeout_s or options.default_timeout_s, limit, output_file)
+        result = await channel.run(asked)
+        return replace(result, oom_killed=True) if self._cgroups.oom_kills(box.sandbox_id) > before else result
 
     async def upload(self, handle: SandboxHandle, path: str, data: bytes | Path, *, mode: int = 0o644) -> None:
         """Write a file in the sandbox; missing folders are made."""
