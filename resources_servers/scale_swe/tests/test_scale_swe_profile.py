@@ -1,17 +1,13 @@
 """The Scale-SWE profile: rows, script and grading, without a sandbox."""
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from resources_servers.scale_swe.profile import ScaleSweProfile
 from resources_servers.scale_swe.task_data import TaskData
+from tests.shared_rows import shared_rows
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-SHARED = Path(os.environ.get("GYM_SHARED") or REPOSITORY.parent / "shared")
 PROFILE = ScaleSweProfile()
 ROW: dict[str, Any] = {
     "instance_id": "org_repo_pr1",
@@ -85,10 +81,7 @@ def test_the_longest_known_id_is_taken_and_later_lines_win() -> None:
 
 
 def test_published_rows() -> None:
-    path = SHARED / "data/swe_rows/scale_swe.jsonl"
-    if not path.is_file():
-        pytest.skip(f"real rows are extra material, looked for in {path} (GYM_SHARED)")
-    for row in map(json.loads, path.read_text().splitlines()):
+    for row in shared_rows("scale_swe.jsonl"):
         TaskData.model_validate(row)
         task = PROFILE.task(row, None)
         assert task.image == row["image_url"]

@@ -1,8 +1,5 @@
 """The SWE-Gym profile: its table, rows, script and grading, without a sandbox."""
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +7,8 @@ import pytest
 from gym.swe.sentinel import plant
 from resources_servers.swe_gym.profile import SPECS, SweGymProfile
 from resources_servers.swe_gym.task_data import TaskData
+from tests.shared_rows import shared_rows
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-SHARED = Path(os.environ.get("GYM_SHARED") or REPOSITORY.parent / "shared")
 PROFILE = SweGymProfile()
 
 
@@ -111,10 +107,7 @@ def test_ids_are_cut_at_the_first_blank_on_both_sides() -> None:
 
 
 def test_published_rows() -> None:
-    path = SHARED / "data/swe_rows/swe_gym.jsonl"
-    if not path.is_file():
-        pytest.skip(f"real rows are extra material, looked for in {path} (GYM_SHARED)")
-    for row in map(json.loads, path.read_text().splitlines()):
+    for row in shared_rows("swe_gym.jsonl"):
         TaskData.model_validate(row)
         task = PROFILE.task(row, None)
         assert PROFILE.grade(task, "".join(f"PASSED {test}\n" for test in task.required)).resolved

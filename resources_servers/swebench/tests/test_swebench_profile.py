@@ -1,7 +1,5 @@
 """The SWE-bench profile, asked in the server's own environment, where the `swebench` package is."""
 
-import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +7,9 @@ from typing import Any
 import pytest
 
 from gym.swe.profile import END, START
+from tests.shared_rows import shared_rows
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-SHARED = Path(os.environ.get("GYM_SHARED") or REPOSITORY.parent / "shared")
 ROW = {
     "instance_id": "astropy__astropy-1",
     "repo": "astropy/astropy",
@@ -129,10 +127,7 @@ def test_grading(ask: Ask) -> None:
 
 
 def test_published_rows(ask: Ask) -> None:
-    path = SHARED / "data/swe_rows/swebench_verified.jsonl"
-    if not path.is_file():
-        pytest.skip(f"real rows are extra material, looked for in {path} (GYM_SHARED)")
-    for row in map(json.loads, path.read_text().splitlines()):
+    for row in shared_rows("swebench_verified.jsonl"):
         task = ask("task", row=row)
         assert task["required"]
         lines = "".join(f"PASSED {test}\n" for test in task["required"])

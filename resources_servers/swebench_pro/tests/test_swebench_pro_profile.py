@@ -1,18 +1,15 @@
 """The SWE-bench Pro profile: rows, images, script and grading, without a sandbox."""
 
 import json
-import os
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from resources_servers.swebench_pro.profile import SwebenchProProfile, exports
 from resources_servers.swebench_pro.task_data import TaskData
+from tests.shared_rows import shared_rows
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-SHARED = Path(os.environ.get("GYM_SHARED") or REPOSITORY.parent / "shared")
 PROFILE = SwebenchProProfile()
 COMMIT = "a" * 40
 ROW: dict[str, Any] = {
@@ -117,10 +114,7 @@ def test_a_result_of_another_form_is_no_result(output: str) -> None:
 
 
 def test_published_rows() -> None:
-    path = SHARED / "data/swe_rows/swebench_pro.jsonl"
-    if not path.is_file():
-        pytest.skip(f"real rows are extra material, looked for in {path} (GYM_SHARED)")
-    for row in map(json.loads, path.read_text().splitlines()):
+    for row in shared_rows("swebench_pro.jsonl"):
         TaskData.model_validate(row)
         task = PROFILE.task(row, None)
         assert PROFILE.grade(task, json.dumps({"tests": [{"name": test, "status": "PASSED"} for test in task.required]})).resolved

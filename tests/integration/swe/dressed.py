@@ -6,20 +6,18 @@ written here. `derived_image` gives an image what R2E-Gym's and SWE-bench Pro's 
 """
 
 import json
-import os
 import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-SHARED = Path(os.environ.get("GYM_SHARED") or REPOSITORY.parent / "shared")
+from tests.shared_rows import SHARED, shared_rows
+
 NO_FIT = "diff --git a/tests/test_a.py b/tests/test_a.py\n--- a/tests/test_a.py\n+++ b/tests/test_a.py\n@@ -1 +1 @@\n-x\n+y\n"
 """A test patch that fits nothing."""
 ABSENT_COMMIT = "1234567" * 5 + "12345"
@@ -63,10 +61,8 @@ TASKS = {
 
 def published(task: str) -> dict[str, Any]:
     """The row as it is published, with a local image under `image`; skips where either is not to be had."""
-    rows, script = SHARED / "data/swe_rows" / TASKS[task].rows, SHARED / "tools/swe_images/build.py"
-    if not rows.is_file():
-        pytest.skip(f"real rows are extra material, looked for in {rows} (GYM_SHARED)")
-    row = next(row for row in map(json.loads, rows.read_text().splitlines()) if row["instance_id"] == task)
+    row = next(row for row in shared_rows(TASKS[task].rows) if row["instance_id"] == task)
+    script = SHARED / "tools/swe_images/build.py"
     image = f"gym-swe/{task.replace('__', '_s_')}:latest"
     if docker("image", "inspect", image).returncode:
         if not script.is_file():

@@ -1,4 +1,4 @@
-"""Every profile on real code: the gold patch of three real tasks resolves, and a harmless patch does not."""
+"""Every profile on real code: the gold patch of three real tasks resolves, and doing nothing, or a harmless patch, does not."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -43,18 +43,26 @@ def dress(docker_engine: None) -> Iterator[Callable[[str, str], dict[str, Any]]]
 
 @pytest.mark.parametrize("task", dressed.TASKS)
 @pytest.mark.parametrize("profile", PROFILES)
-async def test_gold_resolves_and_a_harmless_patch_does_not(make_rig: Any, dress: Callable[..., Any], profile: str, task: str) -> None:
+async def test_gold_resolves_and_nothing_does_not(make_rig: Any, dress: Callable[..., Any], profile: str, task: str) -> None:
     rig = await make_rig(kind=PROFILES[profile][0], row=dress(profile, task))
-    wrong = await rig.verify(model_patch=REMARK)
-    shown = {name: wrong.get(name) for name in ("failure_reason", "test_output", "test_results")}
-    assert (wrong["mask_sample"], wrong["reward"], wrong["evaluation_completed"], wrong["patch_applied"]) == (False, 0.0, True, True), shown
-    assert wrong["failed_required_tests"]
+    nothing = await rig.verify(model_patch="")
+    assert (nothing["mask_sample"], nothing["reward"], nothing["evaluation_completed"]) == (False, 0.0, True)
     await rig.seed()
     await rig.solve()
     gold = await rig.verify()
     shown = {name: gold.get(name) for name in ("failure_reason", "failed_required_tests", "test_output")}
     assert (gold["mask_sample"], gold["reward"], gold["failed_required_tests"]) == (False, 1.0, []), shown
     await rig.close()
+
+
+@pytest.mark.parametrize("task", [task for task in dressed.TASKS if task != "getmoto__moto-7365"])  # whose tests take the longest
+@pytest.mark.parametrize("profile", PROFILES)
+async def test_a_harmless_patch_fails_required_tests(make_rig: Any, dress: Callable[..., Any], profile: str, task: str) -> None:
+    rig = await make_rig(kind=PROFILES[profile][0], row=dress(profile, task))
+    wrong = await rig.verify(model_patch=REMARK)
+    shown = {name: wrong.get(name) for name in ("failure_reason", "test_output", "test_results")}
+    assert (wrong["mask_sample"], wrong["reward"], wrong["evaluation_completed"], wrong["patch_applied"]) == (False, 0.0, True, True), shown
+    assert wrong["failed_required_tests"]
 
 
 SMALL = "tox-dev__pipdeptree-279"

@@ -4,17 +4,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.integration.swe.gym_runs import REPOSITORY, Gym, boxes, check_gold_and_nothing, read, skip_without_environment
+from tests.integration.swe.dressed import published
+from tests.integration.swe.gym_runs import Gym, boxes, check_gold_and_nothing, read, skip_without_environment
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
-SHARED = Path(os.environ.get("GYM_SHARED") or REPOSITORY.parent / "shared")
 CONFIG = "resources_servers/swebench/configs/swebench_oracle.yaml"
 ORACLE = "swebench_oracle_environment_server"
 
@@ -26,17 +25,8 @@ def gym(docker_engine: None, tmp_path: Path) -> Gym:
 
 def test_a_real_task(gym: Gym) -> None:
     """A row of SWE-bench Verified as it is published, on a local image that the overlay names."""
-    rows, script = SHARED / "data/swe_rows/swebench_verified.jsonl", SHARED / "tools/swe_images/build.py"
-    if not rows.is_file():
-        pytest.skip(f"real rows are extra material, looked for in {rows} (GYM_SHARED)")
-    image = "gym-swe/pylint-dev_s_pylint-4551:latest"
-    if subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode:
-        if not script.is_file():
-            pytest.skip(f"image {image} is not there, nor is {script} to build it with (GYM_SHARED)")
-        built = subprocess.run([sys.executable, str(script), "pylint-dev__pylint-4551"], capture_output=True, text=True, check=False)
-        if built.returncode:
-            pytest.skip(f"image {image} could not be built: {built.stderr[-300:]}")
-    row = next(row for row in read(str(rows)) if row["instance_id"] == "pylint-dev__pylint-4551")
+    row = published("pylint-dev__pylint-4551")
+    del row["image"]
     template = 'resources_servers: {swebench: {image_template: "gym-swe/{instance_id_s}:latest"}}'
     config = gym.overlay(
         f"config_paths: [{CONFIG}]\nswebench_oracle_resources_server:\n  {template}\nswebench_noop_resources_server:\n  {template}\n"
