@@ -19,6 +19,7 @@ import psutil
 
 from tests.integration.conftest import REPOSITORY, GymRuns, Started
 from tests.integration.docker_proxy import DockerProxy, docker_proxy
+from tests.integration.private_docker import PrivateDocker
 
 LEAKS = REPOSITORY / "docs" / "sandbox-leaks.md"
 BOUND_SECONDS = 60.0
@@ -66,6 +67,8 @@ class Faults:
     def __init__(self, runs: GymRuns, proxy: DockerProxy, row: dict[str, Any]) -> None:
         self.runs, self.proxy, self.row = runs, proxy, row
         self.config = runs.config
+        self.engines: list[PrivateDocker] = []
+        """Engines of the test's own, all of whose containers count."""
         self.configure()
 
     def configure(self, *, sleep: float = 0, docker: dict[str, Any] | None = None, **sandbox: Any) -> None:
@@ -98,7 +101,7 @@ class Faults:
     def left(self) -> dict[str, int]:
         """What there is of the test's runs just now."""
         return {
-            "containers": len(self.boxes()),
+            "containers": len(self.boxes()) + sum(len(engine.containers()) for engine in self.engines),
             "networks": len(docker_lines("network", "ls", "-q", "--filter", f"label=nemo-gym.{self.proxy.veil.decode()}")),
             "processes": len(self.runs.processes()),
             "folders": len(self.runs.run_folders()),

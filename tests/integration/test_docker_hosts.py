@@ -8,7 +8,6 @@ import asyncio
 import json
 import logging
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,43 +23,12 @@ from gym.sandbox.reaper import Reaper
 from gym.sandbox.registry import provider_from_block
 from gym.sandbox.spec import SandboxError, SandboxSpec
 from tests.integration.conftest import GymRuns, Started, wait_for
-from tests.integration.docker_proxy import DockerProxy, docker_proxy
+from tests.integration.fault_runs import Faults, faults_of
 from tests.integration.private_docker import PrivateDocker
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 IMAGE = "gym-test/calc:latest"
-BOUND_SECONDS = 60.0
-
-CONFIG = """
-config_paths:
-- responses_api_agents/oracle_agent/configs/oracle_agent.yaml
-- environment_servers/single_agent_turn/configs/single_agent_turn.yaml
-sandbox:
-  docker:
-    hosts: {hosts}
-    create: {{network: none, pull: never}}
-box:
-  resources_servers:
-    calc_swe:
-      entrypoint: app.py
-      allowed_agents: [oracle_agent]
-      expose_gold_to: [oracle_agent]
-      sandbox_config: {{ttl_s: 600, metadata: {{test: "{tag}"}}}}
-agent:
-  _inherit_from: oracle_agent
-  responses_api_agents:
-    oracle_agent: {{sleep_seconds: 4}}
-env:
-  _inherit_from: single_agent_turn
-  environment_servers:
-    single_agent_turn:
-      resources_server: {{type: resources_servers, name: box}}
-      agent_server: {{type: responses_api_agents, name: agent}}
-      resources_tool_transports: [direct_http]
-      cleanup_timeout_seconds: 20
-      default_episode_timeout_seconds: 300
-"""
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +60,16 @@ def private(made_private: PrivateDocker) -> Iterator[PrivateDocker]:
 
 
 @pytest.fixture
-def usual() -> Iterator[DockerProxy]:
-    """The usual engine, behind a proxy."""
-    with tempfile.TemporaryDirectory(prefix="gym-proxy-") as folder, docker_proxy(Path(folder) / "docker.sock") as proxy:
-        yield proxy
+def faults(docker_engine: None, runs: GymRuns, calc_row: dict[str, Any]) -> Iterator[Faults]:
+    """Runs; the usual engine is behind their proxy."""
+    with faults_of(runs, calc_row) as made:
+        yield made
 
 
 async def test_sandboxes_are_spread_and_known_by_their_engine(
-    docker_run_id: str, private: PrivateDocker, usual: DockerProxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    docker_run_id: str, private: PrivateDocker, faults: Faults, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    create = {"network": "none", "pull": "never"}
+    usual, create = faults.proxy, {"network": "none", "pull": "never"}
     block = {"docker": {"hosts": [private.host, {"host": usual.host, "weight": 2}], "create": create}}
     provider, elsewhere = provider_from_block("s", block), provider_from_block("s", block)
     (tmp_path / "run").mkdir()
@@ -163,41 +131,23 @@ async def test_sandboxes_are_spread_and_known_by_their_engine(
         await one.aclose()
 
 
-class Runs:
-    """Evaluations of the calc task on these engines."""
+def all_measured(faults: Faults, episodes: int) -> None:
+    """Every episode has its reward, and none was invented meanwhile."""
+    assert [row["reward"] for row in faults.runs.lines("out.jsonl")] == [1.0] * episodes
+    failures = faults.runs.lines("out_failures.jsonl")
+    assert failures, "the engine was killed under somebody"
+    assert all("reward" not in failure for failure in failures)
+    kinds = {failure["_ng_failure_kind"] for failure in failures}
+    assert kinds <= {"session_lost", "provider_unavailable", "session_release_failed"}, failures
 
-    def __init__(self, runs: GymRuns, row: dict[str, Any], hosts: list[str], episodes: int) -> None:
-        self.runs = runs
-        self.episodes = episodes
-        self.rows = runs.rows({"responses_create_params": {"input": "go"}, **row})
-        runs.config.write_text(CONFIG.format(hosts=json.dumps(hosts), tag=runs.tag))
 
-    def eval(self) -> Started:
-        number = str(self.episodes)
-        return self.runs.eval(self.rows, "--attempts", "4", "--num-repeats", number, "--concurrency", number)
-
-    def all_measured(self) -> None:
-        """Every episode has its reward, and none was invented meanwhile."""
-        assert [row["reward"] for row in self.runs.lines("out.jsonl")] == [1.0] * self.episodes
-        failures = self.runs.lines("out_failures.jsonl")
-        assert failures, "the engine was killed under somebody"
-        assert all("reward" not in failure for failure in failures)
-        kinds = {failure["_ng_failure_kind"] for failure in failures}
-        assert kinds <= {"session_lost", "provider_unavailable", "session_release_failed"}, failures
-
-    def settled(self, *engines: PrivateDocker) -> None:
-        """Nothing is left of it, anywhere."""
-        usual = ["docker", "ps", "-aq", "--filter", f"label=nemo-gym.meta.test={self.runs.tag}"]
-
-        def left() -> dict[str, int]:
-            return {
-                "containers": len(subprocess.run(usual, text=True, capture_output=True, check=True).stdout.split()),
-                "in the private engine": sum(len(engine.containers()) for engine in engines),
-                "processes": len(self.runs.processes()),
-                "folders": len(self.runs.run_folders()),
-            }
-
-        wait_for(lambda: not any(left().values()), lambda: f"left over: {left()} {self.runs.run_folders()}", BOUND_SECONDS)
+def begun(faults: Faults, private: PrivateDocker, hosts: list[str], episodes: int, at_work: int) -> Started:
+    """An evaluation, once so many of its agents are at work in the private engine."""
+    faults.engines = [private]
+    faults.configure(sleep=4, docker={"host": None, "hosts": hosts, "create": {"network": "none", "pull": "never"}})
+    started = faults.eval("--num-repeats", str(episodes), "--concurrency", str(episodes), attempts=4)
+    wait_for(lambda: working(["docker", "-H", private.host]) >= at_work, lambda: f"agents work: {started.errors}", 60)
+    return started
 
 
 def working(*commands: list[str]) -> int:
@@ -209,31 +159,27 @@ def working(*commands: list[str]) -> int:
     return found
 
 
-def test_episodes_of_an_engine_that_dies_are_tried_again_on_the_other(
-    runs: GymRuns, calc_row: dict[str, Any], private: PrivateDocker, usual: DockerProxy
-) -> None:
-    task = Runs(runs, calc_row, [private.host, usual.host], 4)
-    started = task.eval()
-    wait_for(lambda: working(["docker", "-H", private.host]) >= 2, lambda: f"agents work: {started.errors}", 60)
+def test_episodes_of_an_engine_that_dies_are_tried_again_on_the_other(faults: Faults, private: PrivateDocker) -> None:
+    started = begun(faults, private, [private.host, faults.proxy.host], 4, 2)
     private.kill()
     assert started.ended(120) == 0, started.errors
-    task.all_measured()
+    all_measured(faults, 4)
     assert "passed over" in started.errors
-    owed = json.loads(runs.run("sandbox", "ls", "--json", "--config", runs.config)[1])
+    owed = json.loads(faults.runs.run("sandbox", "ls", "--json", "--config", faults.config)[1])
     assert {one["place"].split()[1] for one in owed} == {private.host}, "what the dead engine has is still owed"
+    began = time.monotonic()
     private.start()
-    code, _, errors = runs.run("sandbox", "reap", "--config", runs.config)
+    code, _, errors = faults.runs.run("sandbox", "reap", "--config", faults.config)
     assert code == 0, errors
-    task.settled(private)
+    faults.nothing_left("one of two engines killed", "gym eval run", "agent working", "gym sandbox reap, once it is back", began)
 
 
-def test_an_engine_is_started_anew_during_a_run(runs: GymRuns, calc_row: dict[str, Any], private: PrivateDocker) -> None:
-    task = Runs(runs, calc_row, [private.host], 2)
-    started = task.eval()
-    wait_for(lambda: working(["docker", "-H", private.host]) == 2, lambda: f"agents work: {started.errors}", 60)
+def test_an_engine_is_started_anew_during_a_run(faults: Faults, private: PrivateDocker) -> None:
+    started = begun(faults, private, [private.host], 2, 2)
+    began = time.monotonic()
     private.kill()
     time.sleep(1)  # for calls to fail before it is back
     private.start()
     assert started.ended(120) == 0, started.errors
-    task.all_measured()
-    task.settled(private)
+    all_measured(faults, 2)
+    faults.nothing_left("engine killed and started anew", "gym eval run", "agent working", "the run", began)
