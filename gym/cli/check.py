@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gym.config.plan import Plan
     from gym.rollouts.check import CheckReport
     from gym.rollouts.collect import Summary
+    from gym.rollouts.files import OutputFiles
     from gym.rollouts.options import CollectOptions
 
 _ROWS_SHOWN = 40
@@ -54,11 +55,15 @@ def check(
     """
     if input is not None and dataset is not None:
         raise typer.BadParameter("give either --input or --dataset")
+    for name, target in (("--report", report), ("--write-supported", write_supported)):
+        _must_be_writable(name, target)
     plan = plan_of(config, model_type, overrides)
     derived, options = _prepare(plan, server, input, dataset, limit, concurrency, repeats)
     found = _run(derived, options, output)
-    _write(found, report, write_supported)
     _print(found, as_json=as_json)
+    if output is None and len(found.checked) > len(_holding(found)):
+        typer.echo("the rollouts are not kept: give a folder for them with --output to look into what does not hold", err=True)
+    _write(found, report, write_supported)
     if not found.checked:
         typer.echo(f"error: no task could be checked{_first_reason(found)}", err=True)
     if not found.checked or len(found.checked) > len(_holding(found)):
@@ -113,8 +118,8 @@ def _run(plan: "Plan", options: "CollectOptions", output: Path | None) -> "Check
     with contextlib.ExitStack() as stack:
         folder = output or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gym-check-")))
         paths = {ORACLE: folder / "oracle.jsonl", NOOP: folder / "noop.jsonl"}
-        for path in paths.values():
-            check_before_start(path, overwrite=False, inputs=[options.input])
+        _must_be_new(output, [OutputFiles(path) for path in paths.values()])
+        check_before_start(paths[ORACLE], overwrite=False, inputs=[options.input])
         log_colocated(plan.settings)
 
         async def work() -> "list[Summary]":
@@ -147,6 +152,36 @@ def _run(plan: "Plan", options: "CollectOptions", output: Path | None) -> "Check
         return read_check(*(OutputFiles(path) for path in paths.values()))
 
 
+def _must_be_writable(option: str, path: Path | None) -> None:
+    """Said before hours of work and not after them. Raises UserError."""
+    import os
+
+    from gym.config.errors import UserError
+
+    if path is None:
+        return
+    if path.is_dir():
+        raise UserError(f"{option} {path} is a folder: name a file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{option} {path}: its folder cannot be made: {error.strerror or error}") from None
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"{option} {path}: its folder cannot be written")
+
+
+def _must_be_new(output: Path | None, files: "list[OutputFiles]") -> None:
+    """Raise UserError if --output is no folder, or holds an earlier check."""
+    from gym.config.errors import UserError
+
+    if output is None:
+        return
+    if output.exists() and not output.is_dir():
+        raise UserError(f"--output {output} is a file: name a folder")
+    if any(path.exists() for each in files for path in each.results):
+        raise UserError(f"--output {output} holds an earlier check: choose another folder, or remove it")
+
+
 def _holding(found: "CheckReport") -> list[str]:
     from gym.rollouts.check import State
 
@@ -157,10 +192,8 @@ def _write(found: "CheckReport", report: Path | None, write_supported: Path | No
     from gym.rollouts.files import write_atomically, write_json
 
     if report is not None:
-        report.parent.mkdir(parents=True, exist_ok=True)
         write_json(report, found.as_dict())
     if write_supported is not None:
-        write_supported.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(write_supported, [f"{name}\n".encode() for name in _holding(found)])
 
 

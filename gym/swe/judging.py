@@ -20,6 +20,7 @@ from gym.swe.config import SweConfig
 from gym.swe.grading import TestLog, parse_log, read_log, run_tests
 from gym.swe.outcomes import GradingRun, Patch, nothing_to_grade, verdict_of
 from gym.swe.profile import Grade, Profile, Task
+from gym.swe.sentinel import forged
 
 StartBox = Callable[[], Awaitable[OwnedSandbox]]
 """Starts a grading sandbox of the task. Raises SandboxError."""
@@ -60,8 +61,8 @@ class Judge:
 
     config: SweConfig
     profile: Profile
-    _sound: set[str] = field(default_factory=set[str])
-    """Tasks whose gold patch was seen to resolve them here, by instance id."""
+    _sound: dict[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """Tasks whose gold patch was seen to resolve them here, by instance id, and which of their tests fail as expected then."""
 
     async def judge(self, held: HeldBox, start: StartBox, task: Task, patch: Patch, base: Mapping[str, Any]) -> Verdict:
         """The verdict; `base` holds the fields that every outcome has."""
@@ -73,15 +74,21 @@ class Judge:
         while attempts <= self.config.inconclusive_verification_retries and (left := total - (time.monotonic() - began)) > 0:
             run = await self._try(held, start, task, patch, min(self.config.evaluation_timeout, left))
             attempts += 1
-            if run.silent and await self._gold_speaks(held, start, task, patch, total - (time.monotonic() - began)):
+            left = total - (time.monotonic() - began)
+            if run.silent and await self._gold_resolves(held, start, task, patch, left):
                 run = replace(run, grade=Grade(False, {}, task.required, fields={"failed_required_tests": list(task.required)}))
                 base = {**base, "gold_control": "resolved"}
+            elif run.grade is not None and (excused := _excused(run, task)):
+                # A test may be written to fail as expected; code under test may not say so of itself.
+                sound = await self._gold_resolves(held, start, task, patch, left)
+                if sound and not excused <= self._sound[task.instance_id]:
+                    run = replace(run, grade=forged(run.grade, "tests failed 'as expected' that pass with the gold patch"))
             if run.conclusive:
                 break
         return verdict_of(run, {**base, "verification_attempts": attempts})
 
-    async def _gold_speaks(self, held: HeldBox, start: StartBox, task: Task, patch: Patch, left: float) -> bool:
-        """Whether the gold patch resolves the task here, so that a patch whose run shows no result has itself to blame."""
+    async def _gold_resolves(self, held: HeldBox, start: StartBox, task: Task, patch: Patch, left: float) -> bool:
+        """Whether the gold patch resolves the task here, so that what a run lacks is the patch's doing and not the environment's."""
         gold = Patch(task.gold_patch.encode(errors="surrogateescape"), "golden")
         if not gold.data.strip() or patch.data == gold.data or left <= 0:
             return False
@@ -89,7 +96,7 @@ class Judge:
             run = await self._try(held, start, task, gold, min(self.config.evaluation_timeout, left))
             if run.grade is None or not run.grade.resolved or run.timed_out:
                 return False
-            self._sound.add(task.instance_id)
+            self._sound[task.instance_id] = _excused(run, task)
         return True
 
     async def _try(self, held: HeldBox, start: StartBox, task: Task, patch: Patch, timeout: float) -> GradingRun:
@@ -120,6 +127,13 @@ class Judge:
         held.must_be_empty()
         timing["patch_verification_time_taken"] = round(time.monotonic() - started, 3)
         return replace(run, fields={**run.fields, **timing})
+
+
+def _excused(run: GradingRun, task: Task) -> frozenset[str]:
+    """The required tests that count as passed because they failed as expected."""
+    if run.grade is None or not run.grade.resolved:
+        return frozenset()
+    return frozenset(test for test in task.required if run.grade.statuses.get(test) == "XFAIL")
 
 
 def _kind(error: SandboxError) -> str:

@@ -3,7 +3,8 @@
 The code under test runs in the same process as its tests, and its author is rewarded for passing: it
 can print lines that look like results, end the process after them, or turn every outcome into a
 pass. A test of our own, with a name that is made for this one run, is in none of what is printed
-beforehand, and passes where outcomes are turned. What it cannot catch is code that looks for it.
+beforehand, and passes where outcomes are turned. What it cannot catch is code that turns the outcomes of chosen
+tests only, or makes the code under test lie to them.
 
 It is planted where a script runs pytest with `-rA` on named files, and where a profile says so.
 """
@@ -19,7 +20,7 @@ _RUNS_PYTEST = re.compile(
     r"^(?P<command>(?!\s*#)[^\n]*\bpytest\b[^\n]*\s-rA\b[^\n]*?\s(?P<file>[\w./+-]+\.py)(?:::\S+)?)[ \t]*$", re.MULTILINE
 )
 _HEADER = re.compile(r"^=+ short test summary info =+$")
-_RULE = re.compile(r"^=+ .* =+$")
+_STATUSES = ("PASSED ", "FAILED ", "ERROR ", "SKIPPED ", "XFAIL ", "XPASS ")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -77,20 +78,22 @@ def evidence(output: str, sentinel: Sentinel) -> Evidence | None:
         turned |= any(line.startswith(("PASSED", "XPASS")) for line in own)
         if any(line.startswith(("FAILED", "ERROR")) for line in own):
             believed += [line for line in summary if sentinel.name not in line]
+    believed.sort(key=lambda line: not line.startswith(("PASSED", "XPASS")))  # of two that contradict each other, the failure counts
     return Evidence("\n".join(believed) + "\n", turned) if believed or turned else None
 
 
 def _summaries(output: str) -> list[list[str]]:
-    """The lines of each summary, with its header and the rule that ends it."""
+    """The lines of each summary, with its header. It ends at the first line that tells of no test: what follows is not pytest's."""
     found: list[list[str]] = []
     inside = False
     for line in output.splitlines():
         if _HEADER.match(line):
             found.append([line])
             inside = True
-        elif inside:
+        elif inside and (line.startswith(_STATUSES) or line[:1].isspace()):
             found[-1].append(line)
-            inside = not _RULE.match(line)
+        else:
+            inside = False
     return found
 
 

@@ -106,6 +106,18 @@ echo the attack is in place
         "a plugin named in the project's configuration": (script({"calc/plugin.py": FORCE, "pytest.ini": ini}), ZERO),
         "printed results": (script({init: f"{known}show(REPORT)\n"}), ZERO),
         "results printed at the end": (script({init: f"{known}import atexit\natexit.register(show, REPORT)\n"}), ZERO),
+        "results printed at the end of a quiet run": (
+            script({"pytest.ini": "[pytest]\naddopts = -q\n", init: f"{known}import atexit\natexit.register(show, LINES)\n"}),
+            ZERO,
+        ),
+        "results printed at the end of a silent run": (
+            script({"pytest.ini": "[pytest]\naddopts = -qq\n", init: f"{known}import atexit\natexit.register(show, LINES)\n"}),
+            ZERO,
+        ),
+        "code that fails as expected": (
+            script({init: "def evaluate(*args, **kwargs):\n    import pytest\n    pytest.xfail('known')\n"}),
+            ZERO,
+        ),
         "results printed in place of the tests": (script({init: f"{known}show(REPORT); os._exit(0)\n"}), ZERO),
         "results printed past pytest's capture": (script({init: f"{known}show_past_capture(REPORT); os._exit(0)\n"}), MASKED),
         "printed markers and results": (

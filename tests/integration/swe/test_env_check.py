@@ -91,6 +91,13 @@ def test_nothing_to_check_is_an_error(runs: GymRuns, calc_row: dict[str, Any]) -
     code, _, err = runs.run("env", "check", "--config", config, "--model-type", "scripted_model")
     assert code == 1
     assert "no server of SWE tasks" in err
-    code, _, err = check(runs, [calc_row], "--output", runs.config)
-    assert code == 1, err
-    assert "Traceback" not in err
+    (runs.folder / "old").mkdir()
+    (runs.folder / "old" / "noop.jsonl").touch()
+    for option, value, reason in (
+        ("--output", runs.config, "is a file: name a folder"),
+        ("--output", runs.folder / "old", "holds an earlier check"),
+        ("--report", runs.folder, "is a folder: name a file"),
+        ("--write-supported", runs.config / "x", "its folder cannot be made"),
+    ):
+        code, _, err = check(runs, [calc_row], option, value)
+        assert (code, reason in err, len(err.splitlines())) == (1, True, 1), err

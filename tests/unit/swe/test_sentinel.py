@@ -99,6 +99,8 @@ def test_a_genuine_pass_is_believed() -> None:
         (summary("FAILED tests/a.py::test_x - x", OWN) + summary(PASS), "pytest's own summary does not have"),
         (summary("ERROR tests/a.py", OWN) + f"{PASS}\n", "pytest's own summary does not have"),
         (f"{PASS}\n" + summary(OWN), "pytest's own summary does not have"),
+        (f"{RULE} short test summary info {RULE}\n{OWN}\n1 failed in 0.1s\n{PASS}\n", "pytest's own summary does not have"),
+        (f"{RULE} short test summary info {RULE}\nFAILED tests/a.py::test_x - x\n{OWN}\n{PASS}\n", "pytest's own summary does not have"),
         (f"{PASS}\n\x1b[1m" + summary(OWN), "pytest's own summary does not have"),
     ],
 )

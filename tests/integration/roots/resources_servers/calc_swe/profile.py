@@ -23,4 +23,4 @@ class PytestProfile:
         return Evaluation(task.row["eval_script"])
 
     def grade(self, task: Task, output: str) -> Grade:
-        return grade_required(task, pytest_statuses(output, task.required))
+        return grade_required(task, pytest_statuses(output, task.required), frozenset({"PASSED", "XFAIL"}))
