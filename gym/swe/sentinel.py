@@ -78,8 +78,13 @@ def evidence(output: str, sentinel: Sentinel) -> Evidence | None:
         turned |= any(line.startswith(("PASSED", "XPASS")) for line in own)
         if any(line.startswith(("FAILED", "ERROR")) for line in own):
             believed += [line for line in summary if sentinel.name not in line]
-    believed.sort(key=lambda line: not line.startswith(("PASSED", "XPASS")))  # of two that contradict each other, the failure counts
+    believed.sort(key=_weight)
     return Evidence("\n".join(believed) + "\n", turned) if believed or turned else None
+
+
+def _weight(line: str) -> int:
+    """Headers first, failures last: where two lines contradict each other, parsers take the later one."""
+    return 0 if _HEADER.match(line) else 1 if line.startswith(("PASSED", "XPASS")) else 2
 
 
 def _summaries(output: str) -> list[list[str]]:

@@ -125,6 +125,12 @@ def test_a_failure_needs_no_evidence() -> None:
     assert verdict("FAILED tests/a.py::test_x\n", "timeout").fields["eval_timed_out"] is True
 
 
+def test_what_is_believed_begins_with_its_header_and_ends_with_the_failures() -> None:
+    found = evidence(summary("FAILED b - x", PASS, OWN), SENTINEL)
+    assert found is not None
+    assert found.summaries.splitlines() == [f"{RULE} short test summary info {RULE}", PASS, "FAILED b - x"]
+
+
 def test_its_lines_are_nobodys() -> None:
     assert without_sentinel(f"a\n{OWN}\ntests/test_gym_1.py F\nb", SENTINEL) == "a\nb"
     assert evidence("nothing", SENTINEL) is None
