@@ -10,13 +10,12 @@ streamed answer is passed on byte by byte and is never retried once its headers 
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gym.protocol.errors import ContractError, redacted
 from gym.protocol.failures import retryable_status
-from gym.servers.http import Send, Stream
 
 if TYPE_CHECKING:
     import aiohttp
@@ -24,6 +23,15 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _CAP_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """The head of a streamed answer, and its bytes as they arrive."""
+
+    status: int
+    content_type: str
+    chunks: AsyncIterator[bytes]
 
 
 @dataclass
@@ -69,29 +77,21 @@ class Upstream:
 
         return await self._retried(whole)
 
-    async def stream(self, path: str, body: bytes) -> Stream:
-        """An answer that is passed on as it comes. Errors before its headers are here are raised, by its `write`, as by `post`."""
+    @contextlib.asynccontextmanager
+    async def stream(self, path: str, body: bytes) -> AsyncGenerator["Streamed"]:
+        """An answer that is read as it comes. Errors before its headers are here are raised as by `post`."""
+        async with contextlib.AsyncExitStack() as stack:
 
-        async def write(send: Send) -> int:
-            async with contextlib.AsyncExitStack() as stack:
+            async def begin() -> "aiohttp.ClientResponse":
+                async with contextlib.AsyncExitStack() as attempt:
+                    await attempt.enter_async_context(self._slots)
+                    answered = await attempt.enter_async_context(self._answer(path, body))
+                    stack.push_async_exit(attempt.pop_all())
+                return answered
 
-                async def begin() -> "aiohttp.ClientResponse":
-                    async with contextlib.AsyncExitStack() as attempt:
-                        await attempt.enter_async_context(self._slots)
-                        answered = await attempt.enter_async_context(self._answer(path, body))
-                        stack.push_async_exit(attempt.pop_all())
-                    return answered
-
-                response = await self._retried(begin)
-                content_type = response.headers.get("content-type", "text/event-stream").encode()
-                headers = [(b"content-type", content_type), (b"cache-control", b"no-store")]
-                await send({"type": "http.response.start", "status": response.status, "headers": headers})
-                async for chunk in response.content.iter_any():
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
-                return response.status
-
-        return Stream(write)
+            response = await self._retried(begin)
+            content_type = response.headers.get("content-type", "text/event-stream")
+            yield Streamed(response.status, content_type, response.content.iter_any())
 
     async def get(self, path: str) -> bytes:
         """GET, once."""

@@ -3,6 +3,7 @@
 The request goes on as it came, but for `model`; a streamed answer is passed through byte by byte.
 """
 
+from functools import partial
 from typing import Any
 
 import orjson
@@ -10,7 +11,7 @@ import orjson
 from gym.models.upstream import Upstream
 from gym.protocol.errors import ContractError
 from gym.servers import ModelServer, ServerContext
-from gym.servers.http import Answer, Call
+from gym.servers.http import Answer, Call, Send, Stream
 from responses_api_models.openai_model.config import Config
 
 
@@ -61,10 +62,20 @@ class OpenAIModel(ModelServer):
             raise ContractError(422, f"the body of {call.path} must be an object")
         body["model"] = self.config.model
         if body.get("stream"):
-            return await self._upstream.stream(path, orjson.dumps(body))
+            return Stream(partial(self._pass_on, path, orjson.dumps(body)))
         answer = await self._upstream.post(path, orjson.dumps(body))
         if not answer.lstrip().startswith(b"{"):
             piece = answer[:120].decode(errors="replace")
             reason = f"openai_model: {self.config.base_url} answered with something that is no JSON object: {piece!r}"
             raise ContractError(502, reason, kind="agent_request_failed")
         return Answer(answer)
+
+    async def _pass_on(self, path: str, body: bytes, send: Send) -> int:
+        """Send a streamed answer on as it comes; returns its status."""
+        async with self._upstream.stream(path, body) as answer:
+            headers = [(b"content-type", answer.content_type.encode()), (b"cache-control", b"no-store")]
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            async for chunk in answer.chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+            return answer.status
