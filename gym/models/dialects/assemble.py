@@ -294,7 +294,7 @@ class _Messages:
             return None
         blocks = [_joined(self._blocks[index]) for index in sorted(self._blocks)]
         for block in blocks:
-            if "partial_json" in block:
+            if isinstance(block.get("partial_json"), str):
                 block["input"] = input_of(block.pop("partial_json"))
         return {**(self._message or {"type": "message", "role": "assistant"}), "content": blocks}
 

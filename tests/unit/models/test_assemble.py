@@ -165,14 +165,15 @@ def test_a_reported_error_is_no_end(dialect: Dialect, event: Any) -> None:
     assert (reader.finished, reader.error["message"], reader.error["code"], reader.result()) == (False, "no", 3, None)
 
 
-NAMES = (
+WORDS = (
     "type error choices delta message index content tool_calls function arguments response output output_index content_index item part "
     "content_block usage logprobs text partial_json id"
-).split()
-KINDS = (
+)
+EVENTS = (
     "response.created response.completed response.output_item.added response.content_part.added response.output_text.delta "
     "response.function_call_arguments.delta error message_start content_block_start content_block_delta message_delta text_delta"
-).split()
+)
+NAMES, KINDS = WORDS.split(), EVENTS.split()
 
 
 def nonsense(random: Random, depth: int = 3) -> Any:
