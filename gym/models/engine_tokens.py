@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gym.models.calls import TokenIds
+from gym.models.dialects.fields import fields_of, list_of
 
 ASKED = {"return_token_ids": True, "logprobs": True}
 """What a Chat Completions request has to say."""
@@ -30,13 +31,13 @@ class EngineTokens:
     def read(self, part: dict[str, Any]) -> None:
         """Take what a whole completion, or one chunk of a stream, has; what the client did not ask for is removed from it."""
         self._prompt = self._prompt or part.get("prompt_token_ids")
-        self._counted = (part.get("usage") or {}).get("completion_tokens", self._counted)
+        self._counted = fields_of(part.get("usage")).get("completion_tokens", self._counted)
         if not self._keep_ids:
             part.pop("prompt_token_ids", None)
             part.pop("prompt_text", None)
-        for choice in part.get("choices") or ():
-            self._generation += choice.get("token_ids") or ()
-            self._log_probs += [entry["logprob"] for entry in (choice.get("logprobs") or {}).get("content") or ()]
+        for choice in map(fields_of, list_of(part.get("choices"))):
+            self._generation += list_of(choice.get("token_ids"))
+            self._log_probs += [entry["logprob"] for entry in list_of(fields_of(choice.get("logprobs")).get("content"))]
             self._ended = self._ended or choice.get("finish_reason") is not None
             if not self._keep_ids:
                 choice.pop("token_ids", None)

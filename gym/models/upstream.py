@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -27,15 +27,10 @@ _SHOWN = 500
 
 
 class UpstreamError(ContractError):
-    """An endpoint's own refusal: `status` is the endpoint's, `answer` what it said, as far as it was JSON."""
+    """An endpoint's own refusal: `status` is the endpoint's, `code` and `param` what its answer gave as such."""
 
-    answer: Mapping[str, Any]
-
-    @property
-    def error(self) -> Mapping[str, Any]:
-        """The `error` object of the answer; empty if there is none."""
-        found = self.answer.get("error")
-        return cast(Mapping[str, Any], found) if isinstance(found, dict) else {}
+    code: str | None = None
+    param: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,10 +113,10 @@ class Upstream:
             retry_after=seconds_to_wait(response.headers.get("retry-after")),
         )
         try:
-            said = orjson.loads(raw)
-        except ValueError:
-            said = None
-        error.answer = said if isinstance(said, dict) else {}
+            said = orjson.loads(raw)["error"]
+            error.code, error.param = (said.get(name) if isinstance(said.get(name), str) else None for name in ("code", "param"))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass  # it answered in words of its own
         return error
 
     def _unreachable(self, what: str, kind: str, error: Exception) -> ContractError:

@@ -7,17 +7,22 @@ told from other refusals by the endpoint's own words for it, never by the text o
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import orjson
 
 from gym.models.calls import CallNotes, Dialect
 from gym.models.config import EndpointConfig
+from gym.models.dialects.errors import CONTEXT_OVERFLOW, error_events
+from gym.models.dialects.fields import fields_of, list_of
 from gym.models.dialects.from_chat import chat_to_message, chat_to_response
-from gym.models.dialects.streams import ChatToMessages, ChatToResponses, stream_of
-from gym.models.dialects.to_chat import Options, messages_to_chat, responses_to_chat
+from gym.models.dialects.histories import Options
+from gym.models.dialects.streams import ChatToMessages, ChatToResponses
+from gym.models.dialects.to_chat import messages_to_chat, responses_to_chat
+from gym.models.dialects.whole import stream_of
 from gym.models.endpoints import Endpoints
 from gym.models.engine_tokens import ASKED, EngineTokens
 from gym.models.sse import SSEEvent, SSEParser, encode
@@ -29,6 +34,10 @@ from gym.servers.models import ModelServer
 
 _PATHS: dict[Dialect, str] = {"responses": "/responses", "chat_completions": "/chat/completions", "messages": "/messages"}
 _END = SSEEvent(None, "[DONE]")
+_EVENT = re.compile(rb"(\r?\n\r?\n)")
+"""What ends an event; text and ends alternate in what it splits."""
+_USAGE = re.compile(rb'"choices": ?\[\].*"usage": ?\{|"usage": ?\{.*"choices": ?\[\]')
+"""A usage event; within a string the quotes would be escaped."""
 
 
 class EndpointModel(ModelServer):
@@ -36,8 +45,8 @@ class EndpointModel(ModelServer):
 
     config: EndpointConfig
     native: frozenset[Dialect] = frozenset({"chat_completions"})
-    """The dialects that the endpoint speaks itself; Chat Completions, unless it is not needed for any other."""
-    options: ClassVar[Options] = Options()
+    """The dialects that the endpoint speaks itself; Chat Completions among them, unless nothing is converted."""
+    options: Options = Options()
 
     def __init__(self, config: EndpointConfig, context: ServerContext) -> None:
         super().__init__(config, context)
@@ -90,7 +99,7 @@ class EndpointModel(ModelServer):
 
     async def overflowed(self, error: UpstreamError, chat: Mapping[str, Any], notes: CallNotes) -> bool:
         """Whether a refusal says that the prompt is too long."""
-        return error.error.get("code") == "context_length_exceeded"
+        return error.code == CONTEXT_OVERFLOW
 
     async def _answer(self, call: Call, dialect: Dialect) -> Any:
         body = call.json()
@@ -114,9 +123,10 @@ class EndpointModel(ModelServer):
 
     async def _write_through(self, call: Call, dialect: Dialect, body: dict[str, Any], send: Send) -> int:
         """Send a streamed answer on as it comes, but for usage that only we asked for."""
-        hidden = dialect == "chat_completions" and not (body.get("stream_options") or {}).get("include_usage")
+        options = fields_of(body.get("stream_options"))
+        hidden = dialect == "chat_completions" and not options.get("include_usage")
         if hidden:
-            body = {**body, "stream_options": {**(body.get("stream_options") or {}), "include_usage": True}}
+            body = {**body, "stream_options": {**options, "include_usage": True}}
         out = _Out(send)
         try:
             async with self._stream(dialect, body, call) as chunks:
@@ -125,7 +135,7 @@ class EndpointModel(ModelServer):
                     await out.write(chunk)
         except UpstreamError as error:
             empty = await self._nothing(error, body, call.notes)
-            await out.events(_told(dialect, _converted(dialect, empty, body), usage=not hidden))
+            await out.events(stream_of(dialect, _converted(dialect, empty, body), include_usage=not hidden))
         await out.end()
         return 200
 
@@ -151,7 +161,7 @@ class EndpointModel(ModelServer):
         self, call: Call, dialect: Dialect, body: dict[str, Any], chat: dict[str, Any], tokens: EngineTokens | None, send: Send
     ) -> int:
         """Send a streamed answer on, each chunk as the events that it is in the client's dialect."""
-        asked = (body.get("stream_options") or {}).get("include_usage", False)
+        asked = bool(fields_of(body.get("stream_options")).get("include_usage"))
         chat = {**chat, "stream": True, "stream_options": {"include_usage": True}}
         events = _events(dialect, body, usage=asked)
         out, ended = _Out(send), False
@@ -170,7 +180,7 @@ class EndpointModel(ModelServer):
                         if tokens is not None:
                             tokens.read(chunk)
                         made += events.add(chunk)
-                        ended = ended or any(choice.get("finish_reason") for choice in chunk.get("choices") or ())
+                        ended = ended or any(fields_of(choice).get("finish_reason") for choice in list_of(chunk.get("choices")))
                     await out.events(made)
             if not ended:
                 raise self._broke({"error": "its stream ended before the answer did"})
@@ -179,7 +189,7 @@ class EndpointModel(ModelServer):
             await out.events(events.finish())
         except UpstreamError as error:
             empty = await self._nothing(error, chat, call.notes)
-            await out.events(_told(dialect, _converted(dialect, empty, body), usage=asked))
+            await out.events(stream_of(dialect, _converted(dialect, empty, body), include_usage=asked))
         except ContractError as error:
             if not out.begun:
                 raise
@@ -189,7 +199,7 @@ class EndpointModel(ModelServer):
         return 200
 
     @contextlib.asynccontextmanager
-    async def _stream(self, dialect: Dialect, body: dict[str, Any], call: Call) -> Any:
+    async def _stream(self, dialect: Dialect, body: dict[str, Any], call: Call) -> AsyncGenerator[AsyncIterator[bytes]]:
         """The bytes of a streamed answer. Raises UpstreamError, or ContractError, before the first of them or while they come."""
         async with self.endpoints.stream(_PATHS[dialect], orjson.dumps(body), rollout=call.capture_key, notes=call.notes) as answer:
             if not answer.content_type.startswith("text/event-stream"):
@@ -198,7 +208,10 @@ class EndpointModel(ModelServer):
 
     async def _nothing(self, error: UpstreamError, chat: Mapping[str, Any], notes: CallNotes) -> dict[str, Any]:
         """The completion of a prompt that was too long: nothing, which ended as `length`. Raises `error` if it was refused otherwise."""
-        if self.config.context_overflow == "error" or error.status not in (400, 413, 422) or not await self.overflowed(error, chat, notes):
+        if error.status not in (400, 413, 422) or not await self.overflowed(error, chat, notes):
+            raise error
+        error.code = CONTEXT_OVERFLOW
+        if self.config.context_overflow == "error":
             raise error
         prompt = len(notes.tokens.prompt) if notes.tokens else 0
         return {
@@ -222,8 +235,7 @@ class EndpointModel(ModelServer):
         return cast(dict[str, Any], value)
 
     def _broke(self, chunk: Mapping[str, Any]) -> ContractError:
-        error = chunk["error"]
-        said = error.get("message") if isinstance(error, dict) else error
+        said = fields_of(chunk["error"]).get("message", chunk["error"])
         return ContractError(502, f"{self.context.instance}: the endpoint broke off: {said}", kind="transport_peer_drop", terminal=False)
 
     def _no_stream(self, content_type: str) -> ContractError:
@@ -278,7 +290,7 @@ class _ChatToChat:
 
     def fail(self, message: str, code: str) -> list[SSEEvent]:
         """An error, as endpoints send it within a stream."""
-        return [SSEEvent(None, orjson.dumps({"error": {"message": message, "type": code, "code": code}}).decode())]
+        return error_events("chat_completions", 502, message, code)
 
 
 def _events(dialect: Dialect, body: dict[str, Any], *, usage: bool) -> ChatToResponses | ChatToMessages | _ChatToChat:
@@ -301,11 +313,11 @@ def _converted(dialect: Dialect, completion: dict[str, Any], body: dict[str, Any
 
 
 async def _without_usage(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The bytes of a stream of Chat Completions without its usage event, which is the one without a choice."""
+    """The bytes of a stream of Chat Completions without its usage event: the one that has usage and no choice."""
     rest = b""
     async for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n\n")
-        kept = b"".join(event + b"\n\n" for event in whole if not (b'"choices":[]' in event or b'"choices": []' in event))
+        *whole, rest = _EVENT.split(rest + chunk)
+        kept = b"".join(text + end for text, end in zip(whole[::2], whole[1::2], strict=True) if not _USAGE.search(text))
         if kept:
             yield kept
     if rest:

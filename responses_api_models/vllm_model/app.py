@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from gym.models.calls import CallNotes, TokenIds
-from gym.models.dialects.to_chat import Options
+from gym.models.dialects.histories import Options
 from gym.models.upstream import UpstreamError
 from gym.protocol.errors import ContractError
 from gym.servers import ServerContext
@@ -30,7 +30,9 @@ class VLLMModel(EndpointModel):
     def __init__(self, config: Config, context: ServerContext) -> None:
         super().__init__(config, context)
         self.options = Options(
-            reasoning_field=config.reasoning_field, developer_as_system=config.replace_developer_role_with_system
+            reasoning_field=config.reasoning_field,
+            developer_as_system=config.replace_developer_role_with_system,
+            continue_final_message=True,
         )
 
     def wants_tokens(self, call: Call) -> bool:

@@ -17,5 +17,5 @@ class Config(EndpointConfig):
     """Given to the chat template, where a request does not say otherwise; e.g. {enable_thinking: false}."""
     reasoning_field: Literal["reasoning", "reasoning_content"] | None = "reasoning"
     """Where an assistant message of the history carries its reasoning; null leaves reasoning out of the history."""
-    replace_developer_role_with_system: bool = False
-    """For chat templates that do not know the developer role."""
+    replace_developer_role_with_system: bool = True
+    """Most chat templates do not know the developer role."""
