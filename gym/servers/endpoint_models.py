@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import orjson
 
-from gym.models.calls import CallNotes, Dialect
+from gym.models.calls import CallNotes, Dialect, TokenIds
 from gym.models.config import EndpointConfig
 from gym.models.dialects.errors import CONTEXT_OVERFLOW, error_events
 from gym.models.dialects.fields import fields_of, list_of
@@ -47,6 +47,8 @@ class EndpointModel(ModelServer):
     native: frozenset[Dialect] = frozenset({"chat_completions"})
     """The dialects that the endpoint speaks itself; Chat Completions among them, unless nothing is converted."""
     options: Options = Options()
+    gives_tokens: bool = False
+    """Whether whole replies carry the token ids that `wants_tokens` had the engine give."""
 
     def __init__(self, config: EndpointConfig, context: ServerContext) -> None:
         super().__init__(config, context)
@@ -155,7 +157,10 @@ class EndpointModel(ModelServer):
         if tokens is not None:
             tokens.read(completion)
             call.notes.tokens = call.notes.tokens or tokens.found()
-        return _converted(dialect, completion, body)
+        reply = _converted(dialect, completion, body)
+        if self.gives_tokens and call.notes.tokens is not None:
+            _put_tokens(dialect, reply, call.notes.tokens)
+        return reply
 
     async def _write_converted(
         self, call: Call, dialect: Dialect, body: dict[str, Any], chat: dict[str, Any], tokens: EngineTokens | None, send: Send
@@ -310,6 +315,17 @@ def _converted(dialect: Dialect, completion: dict[str, Any], body: dict[str, Any
     if dialect == "responses":
         return chat_to_response(completion, body)
     return chat_to_message(completion, body) if dialect == "messages" else completion
+
+
+def _put_tokens(dialect: Dialect, reply: dict[str, Any], tokens: TokenIds) -> None:
+    """Add the ids where trainers read them: at the last output item, or at the message."""
+    places = {"responses": reply.get("output"), "chat_completions": [choice["message"] for choice in list_of(reply.get("choices"))]}
+    if place := list_of(places.get(dialect)):
+        place[-1] |= {
+            "prompt_token_ids": tokens.prompt,
+            "generation_token_ids": tokens.generation,
+            "generation_log_probs": tokens.log_probs,
+        }
 
 
 async def _without_usage(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

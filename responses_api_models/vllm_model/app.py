@@ -29,6 +29,7 @@ class VLLMModel(EndpointModel):
 
     def __init__(self, config: Config, context: ServerContext) -> None:
         super().__init__(config, context)
+        self.gives_tokens = config.return_token_id_information
         self.options = Options(
             reasoning_field=config.reasoning_field,
             developer_as_system=config.replace_developer_role_with_system,
@@ -37,7 +38,7 @@ class VLLMModel(EndpointModel):
 
     def wants_tokens(self, call: Call) -> bool:
         """Under token capture, and always where the replies are to carry them."""
-        return call.token_capture or self.config.return_token_id_information
+        return call.token_capture or self.gives_tokens
 
     def shape(self, body: dict[str, Any]) -> dict[str, Any]:
         """The configured template arguments are overlaid by the request's."""

@@ -15,6 +15,7 @@ from gym.servers.auth import Credentials
 from gym.servers.base import Server
 from gym.servers.context import PeerInfo, ServerContext
 from gym.transports import HTTPTransport, InProcessTransport
+from tests.unit.servers.endpoint import Endpoint, serving
 
 EPISODE = {"rollout_id": "r1", "attempt": 0}
 TASK = {"taskset": "t", "task_id": "1"}
@@ -110,3 +111,10 @@ MakeRig = Callable[..., Rig]
 def make_rig(tmp_path: Path) -> MakeRig:
     """Another run, with the given `token` and `secret`."""
     return lambda **fields: Rig(tmp_path, **fields)
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    """An upstream that answers what it is told."""
+    async with serving() as made:
+        yield made
