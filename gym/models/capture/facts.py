@@ -5,7 +5,7 @@ Replies come from endpoints of all kinds, so nothing is taken for granted: what 
 
 from typing import Any, cast
 
-from gym.models.calls import ModelCall
+from gym.models.calls import Dialect, ModelCall
 
 _FINISH = {
     "end_turn": "stop",
@@ -24,33 +24,33 @@ def note_reply(call: ModelCall) -> None:
     """Fill in what the call's response says of itself."""
     response = call.response or {}
     usage = _object(response.get("usage"))
+    call.finish_reason = finish_reason(call.dialect, response)
     if call.dialect == "messages":
         read, made = _number(usage.get("cache_read_input_tokens")), _number(usage.get("cache_creation_input_tokens"))
         fresh = _number(usage.get("input_tokens"))
         call.input_tokens = None if fresh is None else fresh + (read or 0) + (made or 0)
         call.cached_tokens = read
         call.output_tokens = _number(usage.get("output_tokens"))
-        call.finish_reason = _reason(response.get("stop_reason"))
         return
     before, after = ("input", "output") if call.dialect == "responses" else ("prompt", "completion")
     call.input_tokens = _number(usage.get(f"{before}_tokens"))
     call.output_tokens = _number(usage.get(f"{after}_tokens"))
     call.cached_tokens = _number(_object(usage.get(f"{before}_tokens_details")).get("cached_tokens"))
     call.reasoning_tokens = _number(_object(usage.get(f"{after}_tokens_details")).get("reasoning_tokens"))
-    call.finish_reason = _response_end(response) if call.dialect == "responses" else _choice_end(response)
 
 
-def _response_end(response: dict[str, Any]) -> str | None:
+def finish_reason(dialect: Dialect, response: dict[str, Any]) -> str | None:
+    """Why the model stopped, in Chat Completions' words; None if the reply does not say so, as one that was cut does not."""
+    if dialect == "messages":
+        return _reason(response.get("stop_reason"))
+    if dialect == "chat_completions":
+        choices = _list(response.get("choices"))
+        return _reason(_object(choices[0]).get("finish_reason")) if choices else None
     if response.get("status") == "incomplete":
         return _reason(_object(response.get("incomplete_details")).get("reason"))
     if response.get("status") != "completed":
         return None
     return "tool_calls" if any(_object(item).get("type") == "function_call" for item in _list(response.get("output"))) else "stop"
-
-
-def _choice_end(response: dict[str, Any]) -> str | None:
-    choices = _list(response.get("choices"))
-    return _reason(_object(choices[0]).get("finish_reason")) if choices else None
 
 
 def error_in(response: dict[str, Any] | None) -> str | None:

@@ -24,7 +24,7 @@ from gym.models.capture.folder import CaptureFolder
 from gym.models.capture.records import Capture, Writer, read_capture
 from gym.models.capture.report import report_of
 from gym.protocol.errors import ContractError
-from gym.protocol.failures import bounded_reason
+from gym.protocol.failures import BUDGET_EXHAUSTED, bounded_reason
 
 log = logging.getLogger("gym.models.capture")
 
@@ -297,7 +297,7 @@ class Recorder:
             rollout.refused = budget
             self._write(rollout, lambda: _line({"refused": budget}), "a refusal")
         reason = f"rollout {rollout.key} has made {used}, and {budget} is {limit}"
-        raise ContractError(400, reason, kind="agent_budget_exhausted", terminal=True)
+        raise ContractError(400, reason, kind=BUDGET_EXHAUSTED, terminal=True)
 
     def _write(self, rollout: Rollout, line: Callable[[], bytes], what: str) -> bool:
         """Write a line if that is possible; whatever goes wrong here concerns the record alone."""

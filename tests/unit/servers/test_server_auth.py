@@ -54,7 +54,7 @@ async def test_each_control_route_of_each_kind_needs_the_token(rig: Rig) -> None
             paths = [prefix + spec.path for prefix in prefixes]
             for path in paths:
                 for headers in ({"x": "y"}, {"authorization": "Bearer wrong"}, {"authorization": rig.credentials.token or ""}):
-                    reply = await rig.call(name, path, None if spec.method == "GET" else {}, **headers)
+                    reply = await rig.call(name, path, None if spec.method == "GET" else {}, method=spec.method, **headers)
                     assert reply.status == 401, (name, path, headers)
                     assert "bearer token" in reply.json()["error"]["message"]
                     tried += 1
