@@ -13,9 +13,8 @@ import orjson
 
 from gym.models.calls import Dialect
 from gym.models.dialects.arguments import input_of
+from gym.models.dialects.fields import Fields, fields_of, list_of
 from gym.models.sse import SSEEvent
-
-Fields = dict[str, Any]
 
 
 class Assembler(Protocol):
@@ -55,19 +54,11 @@ def _joined(value: Any) -> Any:
     return value
 
 
-def _object(value: Any) -> Fields | None:
-    return cast(Fields, value) if isinstance(value, dict) else None
-
-
-def _list(value: Any) -> list[Any]:
-    return cast(list[Any], value) if isinstance(value, list) else []
-
-
-def _data(event: SSEEvent) -> Fields | None:
+def _data(event: SSEEvent) -> Fields:
     try:
-        return _object(orjson.loads(event.data))
+        return fields_of(orjson.loads(event.data))
     except orjson.JSONDecodeError:
-        return None
+        return {}
 
 
 def _index(data: Fields, name: str) -> int:
@@ -84,7 +75,7 @@ def _pieces(place: Fields, field: str) -> _Pieces:
 
 
 def _error_in(value: Any) -> Fields:
-    return _object(value) or {"message": str(value)}
+    return fields_of(value) or {"message": str(value)}
 
 
 _SAID_ONCE = frozenset({"role", "type", "id"})
@@ -105,29 +96,25 @@ class _Chat:
             self.finished = True
             return
         chunk = _data(event)
-        if chunk is None:
-            return
         if chunk.get("error"):
             self.error = _error_in(chunk["error"])
             return
         for key, value in chunk.items():
             if key == "choices":
-                for choice in _list(value):
+                for choice in list_of(value):
                     self._add_choice(choice)
             elif value is not None or key not in self._fields:
                 self._fields[key] = value
 
     def _add_choice(self, given: Any) -> None:
-        fields = _object(given)
-        if fields is None:
-            return
+        fields = fields_of(given)
         index = _index(fields, "index")
         choice = self._choices.get(index)
         if choice is None:
             choice = self._choices[index] = {"index": index, "message": {"role": "assistant", "content": None}, "finish_reason": None}
         for key, value in fields.items():
             if key == "delta":
-                _grow(choice["message"], _object(value) or {})
+                _grow(choice["message"], fields_of(value))
             elif key == "message":
                 continue
             elif isinstance(value, (dict, list)):
@@ -154,12 +141,12 @@ def _grow(into: Fields, delta: Fields) -> None:
         elif value is None:
             into.setdefault(key, None)
         elif key == "tool_calls":
-            _grow_calls(into, _list(value))
+            _grow_calls(into, list_of(value))
         elif isinstance(value, list):
-            into[key] = held = _list(into.get(key))
+            into[key] = held = list_of(into.get(key))
             held.extend(cast(list[Any], value))
         elif isinstance(value, dict):
-            into[key] = held = _object(into.get(key)) or {}
+            into[key] = held = fields_of(into.get(key))
             _grow(held, cast(Fields, value))
         else:
             into[key] = value
@@ -167,10 +154,10 @@ def _grow(into: Fields, delta: Fields) -> None:
 
 def _grow_calls(into: Fields, deltas: list[Any]) -> None:
     """Tool calls are told apart by their index; where an endpoint gives none, an id begins a new one."""
-    calls = cast(dict[int, Fields], _object(into.get("tool_calls")) or {})
+    calls = cast(dict[int, Fields], fields_of(into.get("tool_calls")))
     into["tool_calls"] = calls
     for delta in deltas:
-        fields = _object(delta) or {}
+        fields = fields_of(delta)
         index = fields.pop("index", None)
         if not isinstance(index, int):
             index = len(calls) if fields.get("id") or not calls else max(calls)
@@ -207,22 +194,22 @@ class _Responses:
 
     def add(self, event: SSEEvent) -> None:
         data = _data(event)
-        if data is None or self.finished:
+        if self.finished:
             return
         kind = str(data.get("type") or event.event)
         if kind in _RESPONSES_DELTAS:
             name, index_name, field = _RESPONSES_DELTAS[kind]
             _pieces(self._place(data, name, index_name), field).append(str(data.get("delta") or ""))
         elif kind in _RESPONSES_PARTS:
-            self._place(data, *_RESPONSES_PARTS[kind]).update(_object(data.get("part")) or {})
+            self._place(data, *_RESPONSES_PARTS[kind]).update(fields_of(data.get("part")))
         elif kind in ("response.output_item.added", "response.output_item.done"):
-            self._items[_index(data, "output_index")] = _object(data.get("item")) or {}
+            self._items[_index(data, "output_index")] = fields_of(data.get("item"))
         elif kind == "error":
             self.error = _error_in(data.get("error") or {key: data.get(key) for key in ("code", "message", "param")})
-        elif response := _object(data.get("response")):
+        elif response := fields_of(data.get("response")):
             self._response = response
             self.finished = kind in _RESPONSES_TERMINAL
-            self.error = _object(response.get("error")) or self.error
+            self.error = fields_of(response.get("error")) or self.error
             if self.finished and response.get("output") is not None:
                 self._items = {}
 
@@ -231,11 +218,11 @@ class _Responses:
         item = self._items.setdefault(_index(data, "output_index"), {})
         if not name:
             return item
-        item[name] = parts = _list(item.get(name))
+        item[name] = parts = list_of(item.get(name))
         index = min(_index(data, index_name), len(parts))
         if index == len(parts):
             parts.append({})
-        parts[index] = part = _object(parts[index]) or {}
+        parts[index] = part = fields_of(parts[index])
         return part
 
     def result(self) -> Fields | None:
@@ -261,19 +248,17 @@ class _Messages:
 
     def add(self, event: SSEEvent) -> None:
         data = _data(event)
-        if data is None:
-            return
         kind = data.get("type") or event.event
         if kind == "content_block_delta":
-            self._add_delta(self._blocks.setdefault(_index(data, "index"), {}), _object(data.get("delta")) or {})
+            self._add_delta(self._blocks.setdefault(_index(data, "index"), {}), fields_of(data.get("delta")))
         elif kind == "content_block_start":
-            self._blocks[_index(data, "index")] = _object(data.get("content_block")) or {}
+            self._blocks[_index(data, "index")] = fields_of(data.get("content_block"))
         elif kind == "message_start":
-            self._message = _object(data.get("message")) or {}
+            self._message = fields_of(data.get("message"))
         elif kind == "message_delta":
             message = self._message or {}
-            usage = {name: count for name, count in (_object(data.get("usage")) or {}).items() if count is not None}
-            self._message = {**message, **(_object(data.get("delta")) or {}), "usage": {**(_object(message.get("usage")) or {}), **usage}}
+            usage = {name: count for name, count in (fields_of(data.get("usage"))).items() if count is not None}
+            self._message = {**message, **(fields_of(data.get("delta"))), "usage": {**(fields_of(message.get("usage"))), **usage}}
         elif kind == "message_stop":
             self.finished = True
         elif kind == "error":
@@ -287,7 +272,7 @@ class _Messages:
         elif kind == "signature_delta":
             block["signature"] = delta.get("signature")
         elif kind == "citations_delta":
-            block["citations"] = [*_list(block.get("citations")), delta.get("citation")]
+            block["citations"] = [*list_of(block.get("citations")), delta.get("citation")]
 
     def result(self) -> Fields | None:
         if self._message is None and not self._blocks:
