@@ -237,6 +237,17 @@ def model_server(port: int, folder: Path, *overrides: str) -> Iterator[tuple[int
         process.wait()
 
 
+@contextlib.contextmanager
+def served(tokens: int, rate: float, *overrides: str) -> Iterator[tuple[int, int, str, psutil.Process]]:
+    """The stand-in and a server before it: the ports of both, the run's token, the server's process."""
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as kept,
+        endpoint(tokens, rate) as port,
+        model_server(port, Path(kept), *overrides) as (ours, token, server),
+    ):
+        yield port, ours, token, server
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -245,32 +256,20 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=20, help="tokens a second on each stream")
     parser.add_argument("--calls", type=int, default=60, help="of one stream alone, for the time to its first token")
     options = parser.parse_args()
-    names = {"direct": "straight at the endpoint", **ROUTES}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as kept, endpoint(options.tokens, options.rate) as port:
-        with model_server(port, Path(kept), "+policy_model.responses_api_models.openai_model.dialects=[chat_completions]") as (
-            ours,
-            token,
-            server,
-        ):
-            plain = Target(port)
-            through = Target(ours, token, "/ng-rollout/r{key}")
-            rows = [rounds(names["direct"], plain, "/v1/chat/completions", options.streams, options.tokens, None)]
-            rows += [rounds(name, through, route, options.streams, options.tokens, server) for route, name in ROUTES.items()]
-        for row in rows:
-            row["of the endpoint's"] = f"{row['tokens/s'] / rows[0]['tokens/s']:.1%}"
-            print(
-                json.dumps({key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()}, ensure_ascii=False)
-            )
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as kept, endpoint(3, 1000) as port:
-        with model_server(port, Path(kept), "+policy_model.responses_api_models.openai_model.dialects=[chat_completions]") as (
-            ours,
-            token,
-            _,
-        ):
-            through = Target(ours, token, "/ng-rollout/r{key}")
-            asked = {names["direct"]: (Target(port), "/v1/chat/completions")} | {name: (through, route) for route, name in ROUTES.items()}
-            taken = first_tokens(asked, options.calls)
-    bare = statistics.median(taken[names["direct"]])
+    direct, given = "straight at the endpoint", "+policy_model.responses_api_models.openai_model.dialects=[chat_completions]"
+    with served(options.tokens, options.rate, given) as (port, ours, token, server):
+        through = Target(ours, token, "/ng-rollout/r{key}")
+        rows = [rounds(direct, Target(port), "/v1/chat/completions", options.streams, options.tokens, None)]
+        rows += [rounds(name, through, route, options.streams, options.tokens, server) for route, name in ROUTES.items()]
+    for row in rows:
+        row["of the endpoint's"] = f"{row['tokens/s'] / rows[0]['tokens/s']:.1%}"
+        shown = {key: round(value, 2) if isinstance(value, float) else value for key, value in row.items()}
+        print(json.dumps(shown, ensure_ascii=False))
+    with served(3, 1000, given) as (port, ours, token, _):
+        through = Target(ours, token, "/ng-rollout/r{key}")
+        asked = {direct: (Target(port), "/v1/chat/completions")} | {name: (through, route) for route, name in ROUTES.items()}
+        taken = first_tokens(asked, options.calls)
+    bare = statistics.median(taken[direct])
     for name, values in taken.items():
         print(f"one stream, {name}: first token after {statistics.median(values):.2f} ms, {statistics.median(values) - bare:.2f} ms more")
 

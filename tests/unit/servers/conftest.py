@@ -60,13 +60,15 @@ class Rig:
         await self._stack.enter_async_context(answering(self.servers[name].app(), listener))
         return url_of(listener)
 
-    async def call(self, name: str, route: str, body: Any = None, *, cookies: dict[str, str] | None = None, **headers: str) -> Reply:
-        """POST (GET without a body) once, and return whatever came back, errors included."""
+    async def call(
+        self, name: str, route: str, body: Any = None, *, cookies: dict[str, str] | None = None, method: str = "", **headers: str
+    ) -> Reply:
+        """POST (GET without a body, unless `method` is given) once, and return whatever came back, errors included."""
         sent = {**({} if headers else self.credentials.headers()), **headers}
         if cookies:
             sent["cookie"] = "; ".join(f"{key}={value}" for key, value in cookies.items())
         payload = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
-        return await self.transport.send("GET" if body is None else "POST", self.peers[name].url + route, sent, payload)
+        return await self.transport.send(method or ("GET" if body is None else "POST"), self.peers[name].url + route, sent, payload)
 
 
 @pytest.fixture
