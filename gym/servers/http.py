@@ -17,6 +17,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from gym.client import CallError
+from gym.models.calls import CallNotes
 from gym.protocol.errors import ContractError, redacted
 from gym.protocol.routes import EPISODE_HEADER
 from gym.servers.auth import Credentials
@@ -53,6 +54,8 @@ class Call:
     headers: Mapping[str, str]
     capture_key: str | None = None
     token_capture: bool = False
+    notes: CallNotes = field(default_factory=CallNotes)
+    """Filled in by the handler of a model call, for the record."""
     _json: Any = None
 
     def json(self) -> Any:
