@@ -1,0 +1,15 @@
+"""Looking into JSON that others made: an absent or odd value reads as an empty one."""
+
+from typing import Any, cast
+
+Fields = dict[str, Any]
+
+
+def fields_of(value: Any) -> Fields:
+    """`value` if it is an object, else an empty one."""
+    return cast(Fields, value) if isinstance(value, dict) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """`value` if it is a list, else an empty one."""
+    return cast(list[Any], value) if isinstance(value, list) else []
