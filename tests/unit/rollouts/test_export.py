@@ -371,6 +371,28 @@ def test_token_ids_taken_from_the_text_are_those_that_parsing_gives(pairs: list[
         assert rollout.lifted is not None
 
 
+def items_with(*calls: tuple[list[int], list[int]]) -> list[dict[str, Any]]:
+    return [
+        {**SAID, **dict(zip(TOKEN_FIELDS, (prompt, generation, [-0.5] * len(generation)), strict=True))} for prompt, generation in calls
+    ]
+
+
+def test_a_token_that_only_begins_like_the_one_before_is_another() -> None:
+    rollout = rollout_of(orjson.dumps(row(items=items_with(([1, 2], [5]), ([1, 2, 50], [6])))))
+    with pytest.raises(Unusable):
+        turns_of(rollout)
+
+
+def test_arrays_elsewhere_are_not_taken_for_those_of_an_item() -> None:
+    odd = row(
+        items=[{**SAID, **dict(zip(TOKEN_FIELDS, (0, 1, 2), strict=True))}], **dict(zip(TOKEN_FIELDS, ([1], [2], [-0.5]), strict=True))
+    )
+    rollout = rollout_of(orjson.dumps(odd))
+    assert rollout.row == odd
+    with pytest.raises(Unusable):
+        turns_of(rollout)
+
+
 def test_a_long_rollout_costs_little_more_than_its_line(bench: Bench) -> None:
     known: list[int] = list(range(20_000))
     items: list[dict[str, Any]] = []
