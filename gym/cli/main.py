@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from gym.cli import check, env, eval, sandbox, servers
+from gym.cli import check, dataset, env, eval, sandbox, servers
 
 if _silent:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,6 +39,7 @@ app = typer.Typer(
 app.add_typer(env.app, name="env")
 app.add_typer(eval.app, name="eval")
 app.add_typer(sandbox.app, name="sandbox")
+app.add_typer(dataset.app, name="dataset")
 servers.add_to(env.app)
 check.add_to(env.app)
 

@@ -9,6 +9,8 @@ from gym.models.calls import Dialect
 from gym.models.capture.folder import CaptureFolder
 from gym.models.capture.recorder import Limits, Recorder
 from gym.models.capture.records import Capture
+from gym.models.capture.report import NO_RECORDS, Report
+from gym.models.tokens import training_of
 from gym.protocol import routes
 from gym.protocol.base import WireRequest
 from gym.protocol.errors import ContractError
@@ -99,8 +101,11 @@ class ModelServer(Server):
     async def _close_capture(self, call: Call) -> Answer:
         request = call.parse(CloseCaptureRequest)
 
-        def finish(report: dict[str, Any], capture: Capture) -> None:
-            pass
+        def finish(report: Report, capture: Capture) -> None:
+            if call.token_capture:
+                whole = all(gap["code"] == NO_RECORDS for gap in report["gaps"])
+                training = training_of(capture.calls, request.response, capture_complete=whole)
+                report["training"] = {"items": training.items, "report": training.report, "masked_reason": training.masked_reason}
 
         return Answer(self.recorder.close(_key(call), request.session_id, keep=request.keep, finish=finish))
 

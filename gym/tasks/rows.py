@@ -5,7 +5,7 @@ in order; a bad line never ends the stream. What a row means is not judged here.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -85,11 +85,14 @@ def open_rows(path: Path) -> io.BufferedReader:
     return file
 
 
-def read_rows(path: Path, *, limit: int | None = None, digest: Digest | None = None) -> Iterator[Row | RowProblem]:
+def read_rows(
+    path: Path, *, limit: int | None = None, digest: Digest | None = None, loads: Callable[[bytes], object] = orjson.loads
+) -> Iterator[Row | RowProblem]:
     """The rows of `path`, in order; blank lines, a byte-order mark and CRLF are tolerated.
 
     After `limit` rows it stops. `digest` is fed with every byte of the file, those behind the
-    limit too. Raises TaskFileError as `open_rows` does.
+    limit too. `loads` reads a line, and raises orjson.JSONDecodeError for one that is not JSON.
+    Raises TaskFileError as `open_rows` does.
     """
     with open_rows(path) as file:
         number = count = 0
@@ -110,14 +113,14 @@ def read_rows(path: Path, *, limit: int | None = None, digest: Digest | None = N
             raw = raw.strip()
             if raw:
                 count += 1
-                yield _parse(path, number, raw, whole=line.endswith(b"\n"))
+                yield _parse(path, number, raw, loads, whole=line.endswith(b"\n"))
         while digest is not None and (rest := file.read(1 << 20)):
             digest.update(rest)
 
 
-def _parse(path: Path, number: int, raw: bytes, *, whole: bool) -> Row | RowProblem:
+def _parse(path: Path, number: int, raw: bytes, loads: Callable[[bytes], object], *, whole: bool) -> Row | RowProblem:
     try:
-        value: object = orjson.loads(raw)
+        value: object = loads(raw)
     except orjson.JSONDecodeError as error:
         return RowProblem(path, number, _why(raw, error, whole=whole))
     if not isinstance(value, dict):

@@ -9,6 +9,7 @@ from swebench.harness.constants import MAP_REPO_TO_EXT, MAP_REPO_VERSION_TO_SPEC
 from swebench.harness.grading import get_eval_report, get_logs_eval
 from swebench.harness.log_parsers import MAP_REPO_TO_PARSER
 from swebench.harness.test_spec.test_spec import TestSpec
+from swebench.harness.utils import get_predictions_from_file
 
 from gym.protocol.verdicts import Scored
 from gym.sandbox.spec import ExecResult
@@ -53,6 +54,8 @@ def ours(row: dict[str, Any], path: str) -> dict[str, Any]:
 def answer(call: dict[str, Any]) -> Any:
     row = call.get("row", {})
     match call["call"]:
+        case "predictions":
+            return get_predictions_from_file(call["path"], "no data set", "test")
         case "test_names":
             return test_names(row, "FAIL_TO_PASS")
         case "task":
