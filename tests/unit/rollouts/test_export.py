@@ -145,7 +145,7 @@ def test_trl_gets_token_ids_where_they_are_asked_for(bench: Bench) -> None:
     bench.write(row(), row(1, items=[SAID]))
     (written,) = bench.lines("trl", token_ids=True)
     assert written["input_ids"] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-    assert written["completion_mask"] == [0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
+    assert written["labels"] == [-100, -100, -100, 4, 5, -100, -100, 8, 9, 10]
     assert "prompt" not in written  # TRL would tokenize it anew
 
 
