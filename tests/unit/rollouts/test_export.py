@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gym.cli.main import run as gym
 from gym.config.errors import UserError
 from gym.models.calls import CallNotes, ModelCall, TokenIds
-from gym.models.tokens import TOKEN_FIELDS, check_contiguous, training_of
+from gym.models.tokens import TOKEN_FIELDS, training_of
 from gym.rollouts.export import ExportOptions, Format, Summary, export
 from gym.rollouts.export.rollout import Rollout, Unusable
 from gym.rollouts.export.turns import LiftedRow, load_row, turns_of
@@ -102,13 +102,6 @@ def test_nemo_rl_gets_the_rows_as_they_are(bench: Bench) -> None:
     summary = bench.export("nemo-rl", "export.jsonl")
     assert (bench.folder / "export.jsonl").read_bytes() == orjson.dumps(row(0)) + b"\n"
     assert (summary.written, summary.skipped) == (1, {"no token ids": [2], "no reward": [3]})
-
-
-def test_nemo_rl_gets_a_prompt_that_is_text_as_a_message(bench: Bench) -> None:
-    bench.write(row(responses_create_params={"input": "Oslo?"}))
-    (written,) = bench.lines("nemo-rl")
-    assert written["responses_create_params"]["input"] == [{"type": "message", "role": "user", "content": "Oslo?"}]
-    assert check_contiguous(written["response"]["output"]) is None
 
 
 def test_verl_gets_its_columns_and_the_tokens_as_one_sequence(bench: Bench) -> None:
