@@ -108,6 +108,8 @@ REPLAY: Mapping[str, ReplayPolicy] = {
     routes.CLOSE_SESSION: IDEMPOTENT,
     routes.AGENT_SESSIONS: IDEMPOTENT,
     routes.CLOSE_AGENT_SESSION: IDEMPOTENT,
+    routes.OPEN_CAPTURE: IDEMPOTENT,
+    routes.CLOSE_CAPTURE: IDEMPOTENT,
     routes.VERIFY: IDEMPOTENT,
     routes.AGGREGATE_METRICS: IDEMPOTENT,
 }
@@ -142,9 +144,13 @@ class Peer:
         payload = body if isinstance(body, bytes) else orjson.dumps(body)
         return await self._call("POST", route, prefix, payload, timeout, cookies, headers)
 
-    async def get(self, route: str, *, timeout: float | None) -> Reply:
+    async def get(self, route: str, *, timeout: float | None, prefix: str = "") -> Reply:
         """GET `route`; otherwise as `post`."""
-        return await self._call("GET", route, "", b"", timeout, None, None)
+        return await self._call("GET", route, prefix, b"", timeout, None, None)
+
+    async def delete(self, route: str, *, timeout: float | None, prefix: str = "") -> Reply:
+        """DELETE `route`; otherwise as `post`."""
+        return await self._call("DELETE", route, prefix, b"", timeout, None, None)
 
     async def _call(
         self,

@@ -68,13 +68,7 @@ class Journal:
 
     def _append(self, record: Record) -> None:
         line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
-        before = os.fstat(self._file).st_size
-        try:
-            _write(self._file, line)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._file, before)
-            raise
+        append_whole(self._file, line)
         self._size += len(line)
 
     def _compact(self) -> None:
@@ -98,10 +92,17 @@ class Journal:
         self._size = sum(map(len, lines))
 
 
-def _write(file: int, line: bytes) -> None:
-    rest = memoryview(line)
-    while rest:
-        rest = rest[os.write(file, rest) :]
+def append_whole(file: int, line: bytes) -> None:
+    """Append to a file that was opened for that. Raises OSError, and then what was written of the line is taken back."""
+    written = 0
+    try:
+        while written < len(line):
+            written += os.write(file, memoryview(line)[written:])
+    except OSError:
+        if written:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, os.fstat(file).st_size - written)
+        raise
 
 
 def note_paid(path: Path, key: str) -> None:
@@ -112,7 +113,7 @@ def note_paid(path: Path, key: str) -> None:
         return
     try:
         # A dead writer may have left a torn line, which this must not become a part of.
-        _write(file, b"\n" + orjson.dumps({"paid": key}, option=orjson.OPT_APPEND_NEWLINE))
+        append_whole(file, b"\n" + orjson.dumps({"paid": key}, option=orjson.OPT_APPEND_NEWLINE))
     finally:
         os.close(file)
 

@@ -1,7 +1,7 @@
 """One agent takes one turn at one task.
 
-The order: register resources close, seed, register agent close, open the agent session, the
-agent's `/v1/responses`, close the agent, verify, close the resources session. The agent is closed,
+The order: register resources close, seed, register agent close, open the record of model calls, open
+the agent session, the agent's `/v1/responses`, close the agent, close the record, verify, close the resources session. The agent is closed,
 and its close has succeeded, before anything is verified. Grader fields go to the resources server
 only; the agent sees `responses_create_params`.
 """
@@ -21,13 +21,15 @@ from gym.protocol.access import DirectHTTPToolAccess, MCPConnection, MCPToolAcce
 from gym.protocol.agents import AgentCloseSessionResponse, AgentSeedSessionRequest, AgentSeedSessionResponse
 from gym.protocol.environments import SingleAgentTurnTaskInput
 from gym.protocol.errors import ContractError
-from gym.protocol.failures import EpisodeFailure
-from gym.protocol.ids import new_agent_session_id, new_resources_session_id
+from gym.protocol.failures import BUDGET_EXHAUSTED, EpisodeFailure
+from gym.protocol.ids import EpisodeId, new_agent_session_id, new_resources_session_id
 from gym.protocol.resources import ResourcesSeedSessionResponse
 from gym.protocol.responses import Response
+from gym.protocol.rollouts import MODEL_CALLS
 from gym.servers import EnvironmentServer, Episode
 from gym.servers.environment import EpisodeFailed
 from gym.servers.http import Answer, Call
+from gym.servers.rollout_capture import RolloutCapture
 
 _CALL_SECONDS: float | None = None
 """Calls have no bound of their own: the episode's deadline is around them all."""
@@ -65,7 +67,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         result = _object(reply, resources.name)
         _check_verdict(resources.name, result)
         episode.stage = "cleanup"
-        return {**result, **agent.extra}
+        return agent.capture.complete({**result, **agent.extra})
 
     async def aggregate_metrics(self, call: Call) -> Any:
         """The benchmark's own metrics are its resources server's."""
@@ -91,7 +93,15 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
             if isinstance(partial, dict) and episode.partial.get("partial_response") is None:
                 episode.partial["partial_response"] = partial
 
+        capture = RolloutCapture(self.context, info, episode.id, agent_session_id)
+
+        async def close_capture() -> None:
+            await capture.close(episode.partial.get("partial_response"))
+            episode.partial[MODEL_CALLS] = capture.row
+
+        episode.cleanup.register(f"the model calls of {agent_session_id}", close_capture)
         close_agent = self.owe_close(episode, agent.name, routes.CLOSE_AGENT_SESSION, close_body, agent_session_id, keep_partial)
+        await capture.open()
         request = AgentSeedSessionRequest(
             agent_session_id=agent_session_id,
             episode_id=episode.id,
@@ -103,12 +113,11 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         opened = _parse(AgentSeedSessionResponse, reply, agent.name)
         _check_echo(agent.name, agent_session_id, opened.agent_session_id, reply.cookies)
 
-        prefix = routes.rollout_prefix(episode.id.capture_key, token_capture=info.token_capture)
         response: dict[str, Any] | None = None
         limit = asyncio.timeout(episode.task_input.agent_timeout_seconds)
         try:
             async with limit:
-                answer = await agent.post(routes.RESPONSES, params, timeout=None, prefix=prefix, cookies=reply.cookies)
+                answer = await agent.post(routes.RESPONSES, params, timeout=None, prefix=capture.prefix, cookies=reply.cookies)
             response = _object(answer, agent.name)
             _check_response(agent.name, response)
             episode.partial["partial_response"] = response
@@ -116,6 +125,11 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         except TimeoutError:
             if not limit.expired():
                 raise
+        except (CallError, ContractError):
+            await capture.close(None)
+            if not capture.budget_exhausted:
+                raise
+            response = None  # it failed for want of model calls: what stands is graded
         episode.partial["partial_response"] = response
 
         episode.stage = "cleanup"
@@ -128,12 +142,18 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
             extra["ng_agent_observations"] = closed.agent_observations
         if closed.agent_trajectory is not None:
             extra["ng_trajectory"] = closed.agent_trajectory
-        if response is None:
+        if limit.expired():
             extra |= {"agent_timed_out": True, "agent_timeout_seconds": episode.task_input.agent_timeout_seconds}
+        if response is None:
             partial = closed.partial_response
-            response = partial.model_dump(mode="json", exclude_unset=True) if partial else _empty_response(episode.id.capture_key)
+            response = partial.model_dump(mode="json", exclude_unset=True) if partial else _empty_response(episode.id, limit.expired())
         episode.partial["partial_response"] = response
-        return _Acted(response, cookies if closed.resources_cookies is None else closed.resources_cookies, extra)
+        await capture.close(response)
+        if capture.budget_exhausted:
+            extra[BUDGET_EXHAUSTED] = True
+        if response.get("usage") is None and capture.usage is not None:
+            response = episode.partial["partial_response"] = {**response, "usage": capture.usage}
+        return _Acted(response, cookies if closed.resources_cookies is None else closed.resources_cookies, extra, capture)
 
     def _tool_accesses(self, seeded: ResourcesSeedSessionResponse, cookies: dict[str, str]) -> list[ToolAccess]:
         info = self.context.info(self.config.resources_server)
@@ -157,6 +177,7 @@ class _Acted:
     response: dict[str, Any]
     resources_cookies: dict[str, str]
     extra: dict[str, Any]
+    capture: RolloutCapture
 
 
 def _parse(model: type[ReplyModel], reply: Reply, name: str) -> ReplyModel:
@@ -224,18 +245,19 @@ def _unclosed(name: str, error: Exception, bound: float) -> EpisodeFailure:
     )
 
 
-def _empty_response(capture_key: str) -> dict[str, Any]:
+def _empty_response(episode: EpisodeId, timed_out: bool) -> dict[str, Any]:
     """Stands for an agent that was stopped before it said anything."""
+    reason = "agent_timeout" if timed_out else BUDGET_EXHAUSTED
     return {
-        "id": f"agent-timeout-{capture_key}",
+        "id": f"{reason.replace('_', '-')}-{episode.capture_key}",
         "object": "response",
         "created_at": 0.0,
         "model": "",
         "status": "incomplete",
-        "incomplete_details": {"reason": "agent_timeout"},
+        "incomplete_details": {"reason": reason},
         "output": [],
         "tools": [],
         "tool_choice": "auto",
         "parallel_tool_calls": True,
-        "metadata": {"agent_timed_out": "true", "response_source": "environment_server"},
+        "metadata": {"agent_timed_out": str(timed_out).lower(), "response_source": "environment_server"},
     }

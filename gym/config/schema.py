@@ -128,6 +128,12 @@ class AgentConfig(ServerConfig):
 class ModelConfig(ServerConfig):
     """A model server: the policy model, and the record of every call to it."""
 
+    max_calls_per_rollout: Annotated[int, Field(gt=0)] | None = None
+    max_tokens_per_rollout: Annotated[int, Field(gt=0)] | None = None
+    """Input and output of all answered calls together; looked at before each call."""
+    keep_alive_seconds: float = Field(default=15, ge=0)
+    """A streamed reply that is silent for so long gets a comment, so that no proxy cuts it; 0: never."""
+
 
 class EnvironmentServerConfig(ServerConfig):
     """An environment server: the order of calls, limits and cleanup of one episode."""

@@ -1,18 +1,20 @@
-"""An OpenAI-compatible endpoint that a model server asks: retries, Retry-After, errors kept typed.
+"""One endpoint that a model server asks: a single exchange, with its errors typed.
 
-One bounded policy: what may pass (408, 409 of a busy engine, 425, 429, 5xx, a broken connection) is
-tried again, honouring Retry-After; any other 4xx is the answer, and so is a time-out, which was
-long enough. Refused credentials get a kind of their own, since no other request will fare better. A
-streamed answer is passed on byte by byte and is never retried once its headers are here. A slot of
-`max_concurrency` is held until the whole answer was read.
+Whatever goes wrong is a ContractError. What may pass (408, 409 of a busy engine, 425, 429, 5xx, a broken
+connection) is not terminal; any other 4xx is the answer, and so is a time-out, which was long enough.
+Refused credentials get a kind of their own, since no other request will fare better. A slot of
+`max_concurrency` is held until the whole answer was read. Trying again is the business of `Endpoints`.
 """
 
 import asyncio
 import contextlib
-import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from gym.protocol.errors import ContractError, redacted
 from gym.protocol.failures import retryable_status
@@ -20,9 +22,15 @@ from gym.protocol.failures import retryable_status
 if TYPE_CHECKING:
     import aiohttp
 
-Result = TypeVar("Result")
+_ERROR_BYTES = 64 * 2**10
+_SHOWN = 500
 
-_CAP_SECONDS = 60.0
+
+class UpstreamError(ContractError):
+    """An endpoint's own refusal: `status` is the endpoint's, `code` and `param` what its answer gave as such."""
+
+    code: str | None = None
+    param: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,15 +50,15 @@ class Upstream:
     base_url: str
     api_key: str
     timeout: float
-    max_retries: int
     max_concurrency: int | None = None
     extra_headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    base_delay: float = 0.5
 
     def __post_init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
         self._slots: contextlib.AbstractAsyncContextManager[Any]
         self._slots = asyncio.Semaphore(self.max_concurrency) if self.max_concurrency else contextlib.nullcontext()
+        self.in_flight = 0
+        """Requests that were sent, or wait for a slot."""
 
     async def start(self) -> None:
         """Open the connection pool."""
@@ -68,62 +76,19 @@ class Upstream:
         if self._session is not None:
             await self._session.close()
 
-    async def post(self, path: str, body: bytes) -> bytes:
-        """The whole body of a good answer. Raises ContractError with the endpoint's status, or 502/504 if there was none."""
-
-        async def whole() -> bytes:
-            async with self._slots, self._answer(path, body) as response:
-                return await response.read()
-
-        return await self._retried(whole)
-
     @contextlib.asynccontextmanager
-    async def stream(self, path: str, body: bytes) -> AsyncGenerator["Streamed"]:
-        """An answer that is read as it comes. Errors before its headers are here are raised as by `post`."""
-        async with contextlib.AsyncExitStack() as stack:
-
-            async def begin() -> "aiohttp.ClientResponse":
-                async with contextlib.AsyncExitStack() as attempt:
-                    await attempt.enter_async_context(self._slots)
-                    answered = await attempt.enter_async_context(self._answer(path, body))
-                    stack.push_async_exit(attempt.pop_all())
-                return answered
-
-            response = await self._retried(begin)
-            content_type = response.headers.get("content-type", "text/event-stream")
-            yield Streamed(response.status, content_type, response.content.iter_any())
-
-    async def get(self, path: str) -> bytes:
-        """GET, once."""
-        async with self._answer(path, None) as response:
-            return await response.read()
-
-    async def _retried(self, send: Callable[[], Awaitable[Result]]) -> Result:
-        """What `send` returns, tried as often as the policy allows."""
-        attempt = 0
-        while True:
-            try:
-                return await send()
-            except ContractError as error:
-                if attempt >= self.max_retries or error.terminal or error.kind == "transport_timeout":
-                    raise
-                wait = min(_CAP_SECONDS, self.base_delay * 2**attempt) * (0.5 + random.random() / 2)
-                wait = max(wait, min(error.retry_after or 0.0, _CAP_SECONDS))
-            attempt += 1
-            await asyncio.sleep(wait)
-
-    @contextlib.asynccontextmanager
-    async def _answer(self, path: str, body: bytes | None) -> AsyncGenerator["aiohttp.ClientResponse"]:
+    async def answer(self, url: str, body: bytes | None) -> AsyncGenerator["aiohttp.ClientResponse"]:
         """The answer to a POST of `body`, or to a GET without one, if its status is good.
 
-        Raises ContractError, also for an answer that breaks off while it is read.
+        Raises ContractError with the endpoint's status, or 502 or 504 if there was none, also for an answer that breaks
+        off while it is read.
         """
         import aiohttp
 
         assert self._session is not None
-        url = self.base_url.rstrip("/") + path
+        self.in_flight += 1
         try:
-            async with self._session.request("GET" if body is None else "POST", url, data=body) as response:
+            async with self._slots, self._session.request("GET" if body is None else "POST", url, data=body) as response:
                 if response.status >= 400:
                     raise await self._refused(response)
                 yield response
@@ -134,24 +99,39 @@ class Upstream:
             raise ContractError(504, reason, kind="transport_timeout", terminal=False) from error
         except (aiohttp.ClientError, OSError) as error:
             raise self._unreachable(f"the connection to {self.base_url} broke", "transport_peer_drop", error) from error
+        finally:
+            self.in_flight -= 1
 
-    async def _refused(self, response: "aiohttp.ClientResponse") -> ContractError:
-        text = redacted((await response.content.read(2000)).decode(errors="replace"))
+    async def _refused(self, response: "aiohttp.ClientResponse") -> UpstreamError:
+        raw = await response.content.read(_ERROR_BYTES)
         kind = f"{self.name}:credentials_refused" if response.status in (401, 403) else "agent_request_failed"
-        return ContractError(
+        error = UpstreamError(
             response.status,
-            f"{self.name}: {self.base_url} answered {response.status}: {text[:500]}",
+            f"{self.name}: {self.base_url} answered {response.status}: {redacted(raw.decode(errors='replace'))[:_SHOWN]}",
             kind=kind,
             terminal=not (retryable_status(response.status) or response.status == 409),
-            retry_after=_seconds(response.headers.get("retry-after")),
+            retry_after=seconds_to_wait(response.headers.get("retry-after")),
         )
+        try:
+            said = orjson.loads(raw)["error"]
+            error.code, error.param = (said.get(name) if isinstance(said.get(name), str) else None for name in ("code", "param"))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass  # it answered in words of its own
+        return error
 
     def _unreachable(self, what: str, kind: str, error: Exception) -> ContractError:
         return ContractError(502, redacted(f"{self.name}: {what}: {str(error) or type(error).__name__}"), kind=kind, terminal=False)
 
 
-def _seconds(value: Any) -> float | None:
+def seconds_to_wait(retry_after: str | None) -> float | None:
+    """A `Retry-After` header in seconds; it may be a number or a date (RFC 9110, 10.2.3)."""
+    if retry_after is None:
+        return None
     try:
-        return max(0.0, float(value))
-    except (TypeError, ValueError):
+        return max(0.0, float(retry_after))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except ValueError:
         return None

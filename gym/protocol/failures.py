@@ -32,6 +32,9 @@ class FailureRule:
     meaning: str
 
 
+BUDGET_EXHAUSTED = "agent_budget_exhausted"
+"""The kind by which a model server refuses a rollout that has used up its calls or tokens."""
+
 FAILURES: dict[str, FailureRule] = {
     "transport_unreachable": FailureRule(True, False, False, "a server could not be reached"),
     "transport_peer_drop": FailureRule(True, False, False, "a server dropped the connection"),
@@ -39,6 +42,8 @@ FAILURES: dict[str, FailureRule] = {
     "agent_run_error": FailureRule(True, False, False, "the agent's harness broke"),
     "agent_request_failed": FailureRule(True, False, False, "a request to or of the agent was refused"),
     "agent_timeout": FailureRule(False, True, True, "the agent used up its own time; what stands is graded"),
+    BUDGET_EXHAUSTED: FailureRule(False, True, True, "the agent used up its model calls or tokens; what stands is graded"),
+    "token_capture_failed": FailureRule(False, True, False, "the tokens of the model's calls are not known for certain"),
     "judge_failed": FailureRule(True, False, False, "the judge could not be asked"),
     "judge_unparseable": FailureRule(True, False, False, "the judge's answer could not be read"),
     "verifier_error": FailureRule(True, False, False, "the verifier broke, or could come to no verdict"),

@@ -14,6 +14,10 @@ CHAT_COMPLETIONS = "/v1/chat/completions"
 MESSAGES = "/v1/messages"
 MODELS = "/v1/models"
 
+CAPTURE = "/v1/capture"
+OPEN_CAPTURE = "/v1/capture/open"
+CLOSE_CAPTURE = "/v1/capture/close"
+
 RUN = "/run"
 
 HEALTH = "/healthz"

@@ -27,6 +27,7 @@ from gym.rollouts.ledger import Ledger
 from gym.rollouts.lock import run_lock
 from gym.rollouts.manifest import Identity, Manifest
 from gym.rollouts.metrics import compute_metrics
+from gym.rollouts.model_calls import ModelCallFiles
 from gym.rollouts.options import CollectOptions
 from gym.rollouts.outcomes import Ended
 from gym.rollouts.progress import shown
@@ -175,7 +176,9 @@ class _Run:
 
     async def to_end(self, dispatcher: Dispatcher, progress: TextIO | None) -> Summary:
         """Dispatch everything and write the account, whatever happens."""
-        work = asyncio.create_task(Window(self._feed, dispatcher, self.ledger, self._options.concurrency, self._settle).run())
+        model_calls = ModelCallFiles(self._files.model_calls)
+        window = Window(self._feed, dispatcher, self.ledger, self._options.concurrency, self._settle, model_calls)
+        work = asyncio.create_task(window.run())
         interrupted = cancelled = False
         with _stop_signals(work.cancel) as signalled:
             try:

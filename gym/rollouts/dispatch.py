@@ -13,9 +13,10 @@ from typing import Protocol
 
 from gym.client import CallError, Peer
 from gym.protocol.rollouts import Outcome
-from gym.protocol.routes import RUN
+from gym.protocol.routes import CAPTURE, RUN, rollout_prefix
 from gym.rollouts.feed import Feed, Job
 from gym.rollouts.ledger import Ledger
+from gym.rollouts.model_calls import ModelCallFiles
 from gym.rollouts.outcomes import Ended, call_failure, judge
 
 BACKOFF_CAP = 30.0
@@ -25,15 +26,26 @@ ADMISSION_WAIT_CAP = 60.0
 ADMISSION_PATIENCE = 21_600.0
 """How long one attempt knocks at a full server before that is its failure, in seconds: one episode's time in the shipped recipes."""
 
+_RECORD_SECONDS = 30.0
+"""How long a model server may take to hand out one episode's record."""
+
 
 class Dispatcher(Protocol):
-    """The way to the environment servers."""
+    """The way to the servers."""
 
     async def run(self, environment: str, body: bytes) -> tuple[int, bytes]:
         """POST `body` to the environment server's `/run`; return status and reply. Raises `gym.client.CallError`.
 
         Cancelling it must end the episode at the server.
         """
+        ...
+
+    async def model_calls(self, server: str, capture_key: str) -> bytes:
+        """The raw record of an episode's model calls, at the model server that kept it. Raises `gym.client.CallError`."""
+        ...
+
+    async def retire_model_calls(self, server: str, capture_key: str) -> None:
+        """The record is saved, and need not be kept at the model server. Raises `gym.client.CallError`."""
         ...
 
 
@@ -45,9 +57,18 @@ def backoff(tries: int) -> float:
 class Window:
     """Runs the jobs of a feed, so many at a time."""
 
-    def __init__(self, feed: Feed, dispatcher: Dispatcher, ledger: Ledger, concurrency: int, settle: Callable[[Job, Ended], None]) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        dispatcher: Dispatcher,
+        ledger: Ledger,
+        concurrency: int,
+        settle: Callable[[Job, Ended], None],
+        model_calls: ModelCallFiles,
+    ) -> None:
         """`settle` records an ended attempt; what it raises ends the window."""
         self._feed, self._dispatcher, self._ledger, self._settle = feed, dispatcher, ledger, settle
+        self._model_calls = model_calls
         self._room = asyncio.Semaphore(concurrency)
 
     async def run(self) -> None:
@@ -68,7 +89,10 @@ class Window:
     async def _one(self, job: Job) -> None:
         try:
             ended = await self._send(job)
-            self._settle(job, ended)
+            try:
+                await self._model_calls.save(self._dispatcher, ended)
+            finally:  # what has ended is on file, also if we are stopped just now
+                self._settle(job, ended)
         finally:
             self._ledger.running -= 1
             self._feed.finish()
@@ -104,8 +128,19 @@ class PeerDispatcher:
 
     async def run(self, environment: str, body: bytes) -> tuple[int, bytes]:
         """See `Dispatcher.run`."""
-        peer = self._peers.get(environment)
-        if peer is None:
-            peer = self._peers[environment] = self._peer_of(environment)
-        reply = await peer.post(RUN, body, timeout=self._timeouts.get(environment))
+        reply = await self._peer(environment).post(RUN, body, timeout=self._timeouts.get(environment))
         return reply.status, reply.body
+
+    async def model_calls(self, server: str, capture_key: str) -> bytes:
+        """See `Dispatcher.model_calls`."""
+        return (await self._peer(server).get(CAPTURE, timeout=_RECORD_SECONDS, prefix=rollout_prefix(capture_key))).body
+
+    async def retire_model_calls(self, server: str, capture_key: str) -> None:
+        """See `Dispatcher.retire_model_calls`."""
+        await self._peer(server).delete(CAPTURE, timeout=_RECORD_SECONDS, prefix=rollout_prefix(capture_key))
+
+    def _peer(self, name: str) -> Peer:
+        peer = self._peers.get(name)
+        if peer is None:
+            peer = self._peers[name] = self._peer_of(name)
+        return peer

@@ -5,6 +5,7 @@ beside its place, synced and renamed.
 """
 
 import os
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,11 @@ class OutputFiles:
         return self._beside("_aggregate_metrics.json")
 
     @property
+    def model_calls(self) -> Path:
+        """A folder: one file with the model calls of each attempt, where they are kept."""
+        return self._beside("_model_calls")
+
+    @property
     def lock(self) -> Path:
         """Held while a collector runs."""
         return self._beside("_run.lock")
@@ -78,7 +84,7 @@ class OutputFiles:
                 raise UserError(f"{path} exists and is no plain file: choose another --output")
             if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
                 raise UserError(f"the input {path} is one of the files that this run writes: choose another --output")
-        existing = [path.name for path in self.results if path.exists()]
+        existing = [path.name for path in (*self.results, self.model_calls) if path.exists()]
         if existing and not overwrite:
             raise UserError(
                 f"the output exists already ({', '.join(existing)} in {self.output.parent}): "
@@ -89,6 +95,8 @@ class OutputFiles:
         """Remove what an earlier run left under this stem; the lock file stays."""
         for path in self.results:
             path.unlink(missing_ok=True)
+        if self.model_calls.is_dir():
+            shutil.rmtree(self.model_calls)
 
 
 def write_atomically(path: Path, parts: Iterable[bytes]) -> None:

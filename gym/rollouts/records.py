@@ -26,7 +26,7 @@ class RecordMaker:
 
     def result(self, episode: Episode, row: dict[str, Any]) -> bytes:
         """The output row of a result; `row` is changed in place and becomes the record."""
-        for key in [key for key in row if key.startswith(RUN_PREFIX)]:
+        for key in [key for key in row if key.startswith(RUN_PREFIX) and key != keys.TOKEN_CAPTURE]:
             del row[key]
         row.update(self._identity(episode))
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)

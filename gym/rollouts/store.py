@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from gym.config.errors import UserError
+from gym.journal import append_whole
 
 
 class StoreError(UserError):
@@ -33,12 +34,9 @@ class LineFile:
         if self._broken:
             raise StoreError(f"{self.path} could not be written before; nothing more is written to it")
         try:
-            written = os.write(self._descriptor, line)
-            while written < len(line):
-                written += os.write(self._descriptor, memoryview(line)[written:])
+            append_whole(self._descriptor, line)
         except OSError as error:
             self._broken = True
-            os.ftruncate(self._descriptor, self._size)
             raise StoreError(
                 f"{self.path} cannot be written: {error.strerror or error}; the rows written so far ({self._size} bytes) are whole"
             ) from error

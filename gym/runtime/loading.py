@@ -44,6 +44,7 @@ class InstanceSpec:
     sandbox_providers: dict[str, Any] = field(default_factory=dict[str, Any])
     unreachable: dict[str, str] = field(default_factory=dict[str, str])
     policy: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    keep_captures: bool = False
 
     def to_json(self) -> bytes:
         """The spec as JSON; holds secrets."""
@@ -78,6 +79,7 @@ def make_server(spec: InstanceSpec, transport: Transport) -> Server:
         state_dir=Path(spec.state_dir),
         sandbox_providers=spec.sandbox_providers,
         unreachable=spec.unreachable,
+        keep_captures=spec.keep_captures,
     )
     try:
         return server_class(config_class.model_validate(spec.config), context)

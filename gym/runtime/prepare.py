@@ -87,6 +87,7 @@ class Running:
             peers=dict(self.peers),
             sandbox_providers={name: dict(block) for name, block in self.plan.sandbox_providers.items()},
             unreachable=dict(self.published.unreachable),
+            keep_captures=settings.observability_enabled,
             policy={} if instance.kind != "responses_api_models" else settings.model_dump(include=POLICY),
         )
 
@@ -200,8 +201,18 @@ def _peer_info(running: Running, instance: Instance) -> PeerInfo:
         url = f"http://{instance.name}.in-process"
     capture = running.plan.settings.token_id_capture
     captured = isinstance(config, AgentConfig) and capture.enabled and (capture.all_agents or config.token_id_capture)
-    published = running.published.urls.get(instance.name, {})
-    return PeerInfo(instance.name, instance.kind, instance.implementation, url, dict(config.headers), captured, instance.remote, published)
+    model = config.model_server.name if isinstance(config, AgentConfig) and config.model_server is not None else None
+    return PeerInfo(
+        instance.name,
+        instance.kind,
+        instance.implementation,
+        url,
+        headers=dict(config.headers),
+        token_capture=captured,
+        model_server=model,
+        remote=instance.remote,
+        published=running.published.urls.get(instance.name, {}),
+    )
 
 
 def _child_environment() -> dict[str, str]:

@@ -26,6 +26,8 @@ class PeerInfo:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     token_capture: bool = False
     """An agent whose model calls are recorded with token ids."""
+    model_server: str | None = None
+    """The instance that an agent calls its model at."""
     remote: bool = False
     """Runs elsewhere, under a token of its own."""
     published: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -58,6 +60,8 @@ class ServerContext:
     sandbox_providers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     unreachable: Mapping[str, str] = field(default_factory=dict[str, str])
     """Provider block -> why its sandboxes have no way to the servers of this run."""
+    keep_captures: bool = False
+    """Records of model calls are left where they are, for whoever collects the rollouts (`observability_enabled`)."""
 
     @cached_property
     def leases(self) -> LeaseBook:

@@ -27,6 +27,7 @@ from gym.servers.cleanup import CleanupHandle, CleanupStack
 from gym.servers.context import ServerContext
 from gym.servers.http import Access, Call, parse
 from gym.servers.journal import Debt, Journal
+from gym.servers.rollout_capture import CLOSE_SECONDS
 
 log = logging.getLogger("gym.servers.environment")
 
@@ -133,7 +134,7 @@ class EnvironmentServer(Server, Generic[TaskInput]):
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=3 * self.config.cleanup_timeout_seconds)
+            await asyncio.wait(tasks, timeout=3 * self.config.cleanup_timeout_seconds + CLOSE_SECONDS)
 
     async def stop(self) -> None:
         """End what still runs and close the journal; what is still owed stays in it."""

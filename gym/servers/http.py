@@ -17,6 +17,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from gym.client import CallError
+from gym.models.calls import CallNotes
 from gym.protocol.errors import ContractError, redacted
 from gym.protocol.routes import EPISODE_HEADER
 from gym.servers.auth import Credentials
@@ -53,6 +54,10 @@ class Call:
     headers: Mapping[str, str]
     capture_key: str | None = None
     token_capture: bool = False
+    index: int | None = None
+    """Which call of its rollout it is, from 0, where it is a recorded model call."""
+    notes: CallNotes = field(default_factory=CallNotes)
+    """Filled in by the handler of a model call, for the record."""
     _json: Any = None
 
     def json(self) -> Any:
@@ -152,14 +157,9 @@ class Endpoint:
             else:
                 answer = answer if isinstance(answer, Answer) else Answer(answer)
                 answer = replace(answer, body=to_json(answer.body))
-        except ContractError as error:
-            answer = Answer(error.body(), error.status, headers=_retry_after(error))
-        except CallError as error:
-            answer = Answer(_call_error_body(error), _status_of(error), headers=_retry_after(error))
         except Exception as error:
-            log.exception("unexpected error in %s", self.path)
-            broken = ContractError(500, redacted(f"{type(error).__name__}: {error}"), kind=self.broken)
-            answer = Answer(broken.body(), 500)
+            refusal = refusal_of(error, self.path, self.broken)
+            answer = Answer(refusal.body(), refusal.status, headers=retry_after(refusal))
         if isinstance(answer, Answer):
             status = answer.status
             await respond(send, answer)
@@ -177,12 +177,20 @@ class Endpoint:
         authorization = call.headers.get("authorization")
         if self.access is Access.OPEN:
             return
-        if self.access is Access.ROLLOUT and call.capture_key is not None:
-            allowed = self.credentials.allows_rollout(authorization, call.capture_key)
+        if self.access is Access.ROLLOUT:
+            # Anthropic's clients send their key so.
+            key = call.headers.get("x-api-key")
+            given = (authorization, None if key is None else f"Bearer {key}")
+            allowed = any(self._allows_model_call(value, call.capture_key) for value in given)
         else:
             allowed = self.credentials.allows_control(authorization)
         if not allowed:
             raise ContractError(401, f"{self.path} needs {self.credentials.needed}")
+
+    def _allows_model_call(self, authorization: str | None, capture_key: str | None) -> bool:
+        if capture_key is None:
+            return self.credentials.allows_control(authorization)
+        return self.credentials.allows_rollout(authorization, capture_key)
 
     async def _stream(self, stream: Stream, receive: Receive, send: Send) -> int:
         """Have a stream written. One that breaks after its start is left unfinished, which its reader sees as a broken connection."""
@@ -272,7 +280,18 @@ async def respond(send: Send, answer: Answer) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _retry_after(error: ContractError | CallError) -> dict[str, str]:
+def refusal_of(error: Exception, path: str, broken: str) -> ContractError:
+    """What a request is refused with when its handler raised `error`; an unexpected one is logged, and is of kind `broken`."""
+    if isinstance(error, ContractError):
+        return error
+    if isinstance(error, CallError):
+        return ContractError(_status_of(error), error.message, kind=error.kind, terminal=error.terminal, retry_after=error.retry_after)
+    log.error("unexpected error in %s", path, exc_info=error)
+    return ContractError(500, redacted(f"{type(error).__name__}: {error}"), kind=broken)
+
+
+def retry_after(error: ContractError) -> dict[str, str]:
+    """The header that says when to try again, if that is known."""
     return {"retry-after": f"{error.retry_after:g}"} if error.retry_after is not None else {}
 
 
@@ -281,7 +300,3 @@ def _status_of(error: CallError) -> int:
     if error.status is not None:
         return error.status
     return 504 if error.kind == "transport_timeout" else 502
-
-
-def _call_error_body(error: CallError) -> dict[str, Any]:
-    return {"error": {"message": error.message, "type": error.kind, "terminal": error.terminal}}

@@ -15,6 +15,7 @@ from gym.client import CallError, Peer
 from gym.protocol import routes
 from gym.protocol.access import DirectHTTPToolAccess
 from gym.protocol.errors import ContractError
+from gym.protocol.failures import BUDGET_EXHAUSTED
 from gym.protocol.responses import Item, Response, ResponseCreateParams, add_usage, function_call_output, function_calls
 from gym.servers import AgentServer, AgentSession
 from gym.servers.context import for_episode
@@ -72,7 +73,13 @@ class SimpleAgent(AgentServer[Loop]):
         offered = {str(entry.get("name")) for entry in params.tools or [] if entry.get("type") == "function"}
         steps = 0
         while True:
-            reply = await model.post(routes.RESPONSES, {**body, "input": items}, timeout=None, prefix=prefix)
+            try:
+                reply = await model.post(routes.RESPONSES, {**body, "input": items}, timeout=None, prefix=prefix)
+            except CallError as error:
+                # Out of budget in the midst of the work: what stands is the answer.
+                if error.kind != BUDGET_EXHAUSTED or loop.last is None:
+                    raise
+                return self._result(loop, incomplete=BUDGET_EXHAUSTED)
             steps += 1
             answer = self._read(reply.body, model.name)
             loop.last = answer

@@ -1,27 +1,23 @@
 """The configuration of `openai_model`."""
 
+from typing import Literal
+
 from pydantic import Field, field_validator
 
-from gym.config.schema import ModelConfig, check_address
+from gym.models.config import EndpointConfig
+
+Spoken = Literal["responses", "chat_completions", "messages"]
 
 
-class Config(ModelConfig):
-    """An OpenAI-compatible endpoint. Times in seconds."""
+class Config(EndpointConfig):
+    """An OpenAI-compatible endpoint."""
 
-    base_url: str
-    """The endpoint's base, usually ending in /v1."""
-    api_key: str = "EMPTY"
-    model: str
-    """The model's name at the endpoint; it replaces whatever a request names."""
-    timeout_seconds: float = Field(default=3_600, gt=0)
-    """The longest wait for one whole answer."""
-    max_retries: int = Field(default=5, ge=0)
-    """Further tries after a 408, 409, 425, 429, 5xx or a broken connection."""
-    max_concurrency: int | None = Field(default=None, gt=0)
-    """Most requests in flight at the endpoint."""
-    extra_headers: dict[str, str] = Field(default_factory=dict)
+    dialects: list[Spoken] = Field(default=["responses", "chat_completions"], min_length=1)
+    """What the endpoint speaks itself; the rest goes by way of Chat Completions."""
 
-    @field_validator("base_url")
+    @field_validator("dialects")
     @classmethod
-    def _is_an_address(cls, value: str) -> str:
-        return check_address(value)
+    def _all_can_be_served(cls, value: list[Spoken]) -> list[Spoken]:
+        if "chat_completions" not in value and len(set(value)) < 3:
+            raise ValueError("without chat_completions no other dialect can be converted: name all three, or add it")
+        return value

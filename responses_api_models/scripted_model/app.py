@@ -1,28 +1,45 @@
-"""A model that plays written steps: deterministic, without a key, without a network.
+"""A model that plays written steps, in every dialect: deterministic, without a key, without a network.
 
-Which step comes next is read off the request alone (how often the model has spoken in its input),
+Which step comes next is read off the request alone (how often the model has spoken in its history),
 so that the server keeps no state and a retried call gets the same answer.
 """
 
 import asyncio
 import re
-import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import orjson
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from gym.config.roots import search_roots
+from gym.models.calls import Dialect
+from gym.models.dialects.errors import error_events
+from gym.models.dialects.fields import fields_of
+from gym.models.dialects.from_chat import anthropic_to_items, chat_to_message, chat_to_response, messages_to_items
+from gym.models.dialects.whole import stream_of
 from gym.protocol.errors import ContractError
-from gym.protocol.responses import Item, ResponseCreateParams, assistant_message, message_text
+from gym.protocol.responses import Item, ResponseCreateParams, message_text
 from gym.servers import ModelServer, ServerContext
-from gym.servers.http import Answer, Call
+from gym.servers.event_stream import EventStream
+from gym.servers.http import Answer, Call, Send, Stream, to_json
 from responses_api_models.scripted_model.config import Config, Rule, Step
+from responses_api_models.scripted_model.steps import Groups, completion_of
 
 _STEPS = TypeAdapter(list[Step])
 _RULES = TypeAdapter(list[Rule])
+
+
+class HistoryParams(BaseModel):
+    """The body of a Chat Completions or a Messages request, as far as it is looked into."""
+
+    model_config = ConfigDict(extra="allow", defer_build=True)
+
+    messages: list[Item]
+    system: str | list[Item] | None = None
+    metadata: dict[str, Any] | None = None
+    n: int | None = Field(default=None, ge=1, le=128)
 
 
 class ScriptedModel(ModelServer):
@@ -38,20 +55,48 @@ class ScriptedModel(ModelServer):
     async def responses(self, call: Call) -> Any:
         """Play the step that the request has come to."""
         params = call.parse(ResponseCreateParams)
-        if params.stream:
-            raise ContractError(422, "scripted_model does not stream: leave 'stream' out or false")
-        items = params.input_items()
-        steps, groups = self._script(params, items)
-        turn = turns_taken(items)
-        step = steps[turn] if turn < len(steps) else Step(say="The script has ended.")
-        return await self._play(step, groups, params, len(call.body))
+        return await self._answer(call, "responses", params.input_items(), params.metadata)
+
+    async def chat_completions(self, call: Call) -> Any:
+        """Play the step that the request has come to, `n` times."""
+        params = call.parse(HistoryParams)
+        return await self._answer(call, "chat_completions", messages_to_items(params.messages), params.metadata, choices=params.n or 1)
+
+    async def messages(self, call: Call) -> Any:
+        """Play the step that the request has come to."""
+        params = call.parse(HistoryParams)
+        return await self._answer(call, "messages", anthropic_to_items(params.messages, params.system), params.metadata)
 
     async def models(self, call: Call) -> Any:
         """The one model there is."""
         return {"object": "list", "data": [{"id": "scripted", "object": "model", "owned_by": "gym"}]}
 
-    def _script(self, params: ResponseCreateParams, items: list[Item]) -> tuple[list[Step], dict[str, str]]:
-        written = (params.metadata or {}).get("script")
+    async def _answer(self, call: Call, dialect: Dialect, items: list[Item], metadata: dict[str, Any] | None, *, choices: int = 1) -> Any:
+        steps, groups = self._script(metadata or {}, items)
+        turn = turns_taken(items)
+        step = steps[turn] if turn < len(steps) else Step(say="The script has ended.")
+        if step.sleep:
+            await asyncio.sleep(step.sleep)
+        if step.hang:
+            await asyncio.get_running_loop().create_future()
+        if step.status is not None:
+            kind = "scripted_model:credentials_refused" if step.status in (401, 403) else "agent_request_failed"
+            raise ContractError(step.status, f"the script answers {step.status}", kind=kind, retry_after=step.retry_after)
+        if step.body is not None:
+            return Answer(step.body.encode())
+        request = call.json()
+        reply = completion_of(step, groups, prompt_bytes=len(call.body), choices=choices)
+        if dialect != "chat_completions":
+            reply = chat_to_response(reply, request) if dialect == "responses" else chat_to_message(reply, request)
+        if request.get("stream"):
+            usage = bool(fields_of(request.get("stream_options")).get("include_usage"))
+            return Stream(partial(_write_stream, dialect, reply, step, usage))
+        if step.breaks == "error":
+            raise ContractError(500, _BROKEN, kind="agent_request_failed")
+        return Stream(partial(_write_half, reply)) if step.breaks else reply
+
+    def _script(self, metadata: dict[str, Any], items: list[Item]) -> tuple[list[Step], Groups]:
+        written = metadata.get("script")
         if written is not None:
             try:
                 return _STEPS.validate_json(written), {}
@@ -64,43 +109,6 @@ class ScriptedModel(ModelServer):
                 return steps, {key: value or "" for key, value in match.groupdict().items()}
         raise ContractError(422, f"scripted_model has no script for {text[:80]!r}: add a rule, or 'script' to the row's metadata")
 
-    async def _play(self, step: Step, groups: dict[str, str], params: ResponseCreateParams, size: int) -> Any:
-        if step.sleep:
-            await asyncio.sleep(step.sleep)
-        if step.hang:
-            await asyncio.get_running_loop().create_future()
-        if step.status is not None:
-            kind = "scripted_model:credentials_refused" if step.status in (401, 403) else "agent_request_failed"
-            raise ContractError(step.status, f"the script answers {step.status}", kind=kind, retry_after=step.retry_after)
-        if step.body is not None:
-            return Answer(step.body.encode())
-        if step.say is not None:
-            output = [assistant_message(_fill(step.say, groups))]
-        elif step.calls is not None:
-            output = [_call(call.name, _fill(call.arguments, groups)) for call in step.calls]
-        else:
-            output = [_call(str(step.call), _fill(step.arguments, groups))]
-        written = len(orjson.dumps(output))
-        return {
-            "id": f"resp_{uuid.uuid4().hex}",
-            "object": "response",
-            "created_at": 0.0,
-            "model": "scripted",
-            "status": "completed",
-            "output": output,
-            "tools": params.tools or [],
-            "tool_choice": "auto",
-            "parallel_tool_calls": True,
-            # Four bytes a token: an estimate, since nothing is tokenised here.
-            "usage": {
-                "input_tokens": size // 4,
-                "input_tokens_details": {"cached_tokens": 0},
-                "output_tokens": written // 4,
-                "output_tokens_details": {"reasoning_tokens": 0},
-                "total_tokens": size // 4 + written // 4,
-            },
-        }
-
 
 def turns_taken(items: list[Item]) -> int:
     """How often the model has spoken: the runs of items that only a model makes."""
@@ -112,30 +120,35 @@ def turns_taken(items: list[Item]) -> int:
     return turns
 
 
-def _fill(value: Any, groups: dict[str, str]) -> Any:
-    """`value` with each `{group}` filled in; a string that is one whole number afterwards, and was one group before, becomes it."""
-    if isinstance(value, dict):
-        return {key: _fill(item, groups) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_fill(item, groups) for item in value]
-    if not isinstance(value, str):
-        return value
-    filled = re.sub(r"\{(\w+)\}", lambda match: groups.get(match[1], match[0]), value)
-    whole = re.fullmatch(r"\{\w+\}", value) and re.fullmatch(r"-?\d+", filled)
-    return int(filled) if whole else filled
+_BROKEN = "the script breaks off here"
 
 
-def _call(name: str, arguments: Any) -> Item:
-    written = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
-    unique = uuid.uuid4().hex
-    return {
-        "type": "function_call",
-        "id": f"fc_{unique}",
-        "call_id": f"call_{unique}",
-        "name": name,
-        "arguments": written,
-        "status": "completed",
-    }
+async def _write_stream(dialect: Dialect, reply: dict[str, Any], step: Step, usage: bool, send: Send) -> int:
+    """Send the events of a reply at the step's pace; half of them, if it breaks."""
+    out, events = EventStream(send), list(stream_of(dialect, reply, piece=step.piece, include_usage=usage))
+    for number, event in enumerate(events[: len(events) // 2] if step.breaks else events):
+        if number and step.pace:
+            await asyncio.sleep(step.pace)
+        await out.events([event])
+    if step.breaks == "connection":
+        raise _broken_off()
+    if step.breaks == "error":
+        await out.events(error_events(dialect, 500, _BROKEN, "server_error", sequence_number=len(events) // 2))
+    await out.end()
+    return 200
+
+
+async def _write_half(reply: dict[str, Any], send: Send) -> int:
+    """Send half of a reply's bytes."""
+    body = to_json(reply)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
+    raise _broken_off()
+
+
+def _broken_off() -> ContractError:
+    return ContractError(502, _BROKEN, kind="transport_peer_drop")
 
 
 def _read_rules(script: Path) -> list[Rule]:

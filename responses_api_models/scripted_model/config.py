@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -13,11 +13,12 @@ class Call(Section):
     """One tool call."""
 
     name: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: dict[str, Any] | str = Field(default_factory=dict)
+    """A string is sent as it is: for arguments that are not JSON."""
 
 
 class Step(Section):
-    """What one model call does. Exactly one of the ways to answer; `sleep` comes before it."""
+    """What one model call does. Exactly one of the ways to answer; `sleep` comes before it, the rest says how the answer goes."""
 
     say: str | None = None
     """Answer with this text."""
@@ -27,6 +28,18 @@ class Step(Section):
     """A string is sent as it is: for arguments that are not JSON."""
     calls: list[Call] | None = None
     """Call several tools at once."""
+    refuse: str | None = None
+    """Refuse with this text."""
+    think: str | None = None
+    """What the model thinks before it says or calls anything."""
+    finish_reason: Literal["stop", "length", "tool_calls", "content_filter"] | None = None
+    """Why it stops, if not as its answer has it."""
+    piece: int | None = Field(default=None, ge=1)
+    """Characters in each piece of a streamed text; all of it at once without."""
+    pace: float = Field(default=0.0, ge=0)
+    """Seconds between the events of a streamed answer."""
+    breaks: Literal["connection", "error"] | None = None
+    """Half-way through the answer its connection breaks, or a stream reports an error (without a stream it is an answer of 500)."""
     sleep: float = Field(default=0.0, ge=0)
     """Seconds before the answer."""
     status: int | None = Field(default=None, ge=400, le=599)
@@ -44,12 +57,13 @@ class Step(Section):
             self.say is not None,
             self.call is not None,
             self.calls is not None,
+            self.refuse is not None,
             self.status is not None,
             self.body is not None,
             self.hang,
         ]
         if sum(ways) != 1:
-            raise ValueError("a step needs exactly one of say, call, calls, status, body and hang")
+            raise ValueError("a step needs exactly one of say, call, calls, refuse, status, body and hang")
         return self
 
 

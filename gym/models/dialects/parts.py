@@ -7,6 +7,7 @@ for is refused with where it stands. Markers for caches are left out: they say n
 from typing import Any, cast
 
 from gym.models.dialects.errors import UnsupportedRequest
+from gym.models.dialects.fields import fields_of, list_of
 
 Part = dict[str, Any]
 Content = str | list[Part]
@@ -66,7 +67,7 @@ def responses_parts(content: Any) -> list[Part]:
     """Chat content of a user, a system message or a tool as parts of a Responses item; kinds without a counterpart stay as they are."""
     if content is None or isinstance(content, str):
         return [{"type": "input_text", "text": content or ""}]
-    return [_to_responses(part) for part in cast(list[Part], content)]
+    return [_to_responses(part) for part in map(fields_of, list_of(content))]
 
 
 def _to_responses(part: Part) -> Part:
@@ -74,8 +75,8 @@ def _to_responses(part: Part) -> Part:
     if kind == "text":
         return {"type": "input_text", "text": text_of(part)}
     if kind == "image_url":
-        given: Any = part.get("image_url")
-        image = cast(Part, given) if isinstance(given, dict) else {"url": given}
+        given = part.get("image_url")
+        image = fields_of(given) or {"url": given}
         return {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail") or "auto"}
     if kind == "file":
         return {"type": "input_file", **cast(Part, part.get("file") or {})}

@@ -12,9 +12,10 @@ from typing import Any
 import orjson
 
 from gym.models.dialects.arguments import NOT_AN_OBJECT, input_of
+from gym.models.dialects.chunks import ChunkReader, GrowingCall
 from gym.models.dialects.errors import error_events
 from gym.models.dialects.fields import fields_of, list_of
-from gym.models.dialects.from_chat import begun_message, call_id_at, messages_usage, reasoning_of, stop_of, tool_use_block
+from gym.models.dialects.from_chat import begun_message, messages_usage, reasoning_of, stop_of, tool_use_block
 from gym.models.dialects.items import (
     Body,
     Item,
@@ -33,60 +34,6 @@ from gym.models.dialects.items import (
 from gym.models.dialects.response_events import ResponseEvents
 from gym.models.dialects.whole import stream_of
 from gym.models.sse import SSEEvent
-
-
-@dataclass(slots=True)
-class _Call:
-    """A tool call as it grows."""
-
-    call_id: str = ""
-    name: str = ""
-    pieces: list[str] = field(default_factory=list[str])
-    place: int | None = None
-    """Its output index, or the index of its block, once it has begun."""
-
-
-class _Reader:
-    """What both converters read from chunks."""
-
-    def __init__(self) -> None:
-        self.base = ""
-        self.calls: dict[int, _Call] = {}
-        self.finish_reason: str | None = None
-        self.stopped_at: Any = None
-        self.usage: Any = None
-        self.ended = False
-
-    def choice_of(self, chunk: Body) -> Body:
-        """The chunk's choice; its other fields are noted."""
-        if chunk.get("usage"):
-            self.usage = chunk["usage"]
-        choices = list_of(chunk.get("choices"))
-        choice = fields_of(choices[0]) if choices else {}
-        if choice.get("finish_reason"):
-            self.finish_reason = choice["finish_reason"]
-            self.stopped_at = choice.get("stop_reason")
-        return choice
-
-    def call_of(self, delta: Body) -> tuple[_Call, str]:
-        """The call that a delta adds to, and the arguments that it adds. Where an endpoint gives no index, an id begins a new call."""
-        index = delta.get("index")
-        if not isinstance(index, int):
-            index = len(self.calls) if delta.get("id") or not self.calls else max(self.calls)
-        call = self.calls.setdefault(index, _Call())
-        function = fields_of(delta.get("function"))
-        call.call_id = call.call_id or delta.get("id") or ""
-        call.name = call.name or function.get("name") or ""
-        added: str = function.get("arguments") or ""
-        if added:
-            call.pieces.append(added)
-        return call, added
-
-    def name_calls(self) -> None:
-        """Give ids to the calls that got none."""
-        for position, call in enumerate(self.calls.values()):
-            call.call_id = call.call_id or call_id_at(self.base, position)
-
 
 _ITEM_OF = {"reasoning_text": "reasoning", "output_text": "message", "refusal": "message"}
 
@@ -133,7 +80,7 @@ class ChatToResponses:
     def __init__(self, request: Body) -> None:
         self._request = request
         self._logprobs = wants_logprobs(request)
-        self._reader = _Reader()
+        self._reader = ChunkReader()
         self._events = ResponseEvents()
         self._begun: Body | None = None
         self._output: list[Item | None] = []
@@ -256,7 +203,7 @@ class ChatToResponses:
             return self._begin_call(call) if call.call_id and call.name else []
         return [self._events.arguments(call.place, self._id_of(call), added)] if added else []
 
-    def _begin_call(self, call: _Call) -> list[SSEEvent]:
+    def _begin_call(self, call: GrowingCall) -> list[SSEEvent]:
         events = self._end_item("completed")
         call.place = len(self._output)
         self._output.append(None)
@@ -266,10 +213,10 @@ class ChatToResponses:
             events.append(self._events.arguments(call.place, hollow["id"], "".join(call.pieces)))
         return events
 
-    def _id_of(self, call: _Call) -> str:
+    def _id_of(self, call: GrowingCall) -> str:
         return f"fc_{self._reader.base}_{call.place}"
 
-    def _item_of(self, call: _Call, status: str) -> Item:
+    def _item_of(self, call: GrowingCall, status: str) -> Item:
         return call_item(self._id_of(call), call.call_id, call.name, "".join(call.pieces), status)
 
 
@@ -284,7 +231,7 @@ class ChatToMessages:
     def __init__(self, request: Body) -> None:
         self._request = request
         self._eager = {tool.get("name") for tool in map(fields_of, list_of(request.get("tools"))) if tool.get("eager_input_streaming")}
-        self._reader = _Reader()
+        self._reader = ChunkReader()
         self._begun = False
         self._next = 0
         self._open: str | None = None
@@ -363,12 +310,12 @@ class ChatToMessages:
             return [*events, self._arguments(call, added)] if eager and added else events
         return [self._arguments(call, added)] if eager and added else []
 
-    def _begin_call(self, call: _Call) -> list[SSEEvent]:
+    def _begin_call(self, call: GrowingCall) -> list[SSEEvent]:
         events = self._begin_block(tool_use_block(call.call_id, call.name, {}))
         call.place = self._next - 1
         return events
 
-    def _end_call(self, call: _Call) -> list[SSEEvent]:
+    def _end_call(self, call: GrowingCall) -> list[SSEEvent]:
         """The rest of a call's block."""
         sent = call.place is not None and call.name in self._eager
         events = self._begin_call(call) if call.place is None else []
@@ -393,7 +340,7 @@ class ChatToMessages:
     def _delta(self, kind: str, text: str) -> SSEEvent:
         return _event("content_block_delta", index=self._next - 1, delta={"type": f"{kind}_delta", kind: text})
 
-    def _arguments(self, call: _Call, text: str) -> SSEEvent:
+    def _arguments(self, call: GrowingCall, text: str) -> SSEEvent:
         return _event("content_block_delta", index=call.place, delta={"type": "input_json_delta", "partial_json": text})
 
 

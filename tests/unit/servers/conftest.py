@@ -15,6 +15,7 @@ from gym.servers.auth import Credentials
 from gym.servers.base import Server
 from gym.servers.context import PeerInfo, ServerContext
 from gym.transports import HTTPTransport, InProcessTransport
+from tests.unit.servers.endpoint import Endpoint, serving
 
 EPISODE = {"rollout_id": "r1", "attempt": 0}
 TASK = {"taskset": "t", "task_id": "1"}
@@ -59,13 +60,15 @@ class Rig:
         await self._stack.enter_async_context(answering(self.servers[name].app(), listener))
         return url_of(listener)
 
-    async def call(self, name: str, route: str, body: Any = None, *, cookies: dict[str, str] | None = None, **headers: str) -> Reply:
-        """POST (GET without a body) once, and return whatever came back, errors included."""
+    async def call(
+        self, name: str, route: str, body: Any = None, *, cookies: dict[str, str] | None = None, method: str = "", **headers: str
+    ) -> Reply:
+        """POST (GET without a body, unless `method` is given) once, and return whatever came back, errors included."""
         sent = {**({} if headers else self.credentials.headers()), **headers}
         if cookies:
             sent["cookie"] = "; ".join(f"{key}={value}" for key, value in cookies.items())
         payload = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
-        return await self.transport.send("GET" if body is None else "POST", self.peers[name].url + route, sent, payload)
+        return await self.transport.send(method or ("GET" if body is None else "POST"), self.peers[name].url + route, sent, payload)
 
 
 @pytest.fixture
@@ -110,3 +113,10 @@ MakeRig = Callable[..., Rig]
 def make_rig(tmp_path: Path) -> MakeRig:
     """Another run, with the given `token` and `secret`."""
     return lambda **fields: Rig(tmp_path, **fields)
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    """An upstream that answers what it is told."""
+    async with serving() as made:
+        yield made

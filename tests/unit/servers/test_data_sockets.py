@@ -19,6 +19,10 @@ CONTROL = {
         ("GET", "/status"),
         ("POST", "/drain"),
         ("GET", "/readyz"),
+        ("POST", "/ng-rollout/r1/v1/capture/open"),
+        ("POST", "/ng-rollout/r1/v1/capture/close"),
+        ("GET", "/ng-rollout/r1/v1/capture"),
+        ("DELETE", "/ng-rollout/r1/v1/capture"),
     ],
     "box": [
         *(("POST", path) for path in ("/seed_session", "/verify", "/close_session", "/aggregate_metrics", "/run", "/ng-rollout/r1/touch")),

@@ -54,7 +54,7 @@ async def test_each_control_route_of_each_kind_needs_the_token(rig: Rig) -> None
             paths = [prefix + spec.path for prefix in prefixes]
             for path in paths:
                 for headers in ({"x": "y"}, {"authorization": "Bearer wrong"}, {"authorization": rig.credentials.token or ""}):
-                    reply = await rig.call(name, path, None if spec.method == "GET" else {}, **headers)
+                    reply = await rig.call(name, path, None if spec.method == "GET" else {}, method=spec.method, **headers)
                     assert reply.status == 401, (name, path, headers)
                     assert "bearer token" in reply.json()["error"]["message"]
                     tried += 1
@@ -81,7 +81,9 @@ async def test_a_rollouts_token_opens_its_own_model_routes_and_nothing_else(rig:
             if spec.access is Access.CONTROL:
                 paths = [spec.path, f"/ng-rollout/r1{spec.path}"] if spec.under_rollout else [spec.path]
                 for path in paths:
-                    assert (await rig.call(name, path, None if spec.method == "GET" else {}, **token)).status == 401, path
+                    assert (await rig.call(name, path, None if spec.method == "GET" else {}, method=spec.method, **token)).status == 401, (
+                        path
+                    )
 
 
 async def test_without_authentication_the_control_routes_are_open_and_cookies_still_signed(make_rig: MakeRig) -> None:

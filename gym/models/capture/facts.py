@@ -1,0 +1,88 @@
+"""What a reply says of itself, in whatever dialect: tokens, why it ended, and what kind of error it is.
+
+Replies come from endpoints of all kinds, so nothing is taken for granted: what is not there, or is no number, is not known.
+"""
+
+from typing import Any, cast
+
+from gym.models.calls import Dialect, ModelCall
+
+_FINISH = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "function_call": "tool_calls",
+    "refusal": "content_filter",
+}
+
+
+def note_reply(call: ModelCall) -> None:
+    """Fill in what the call's response says of itself."""
+    response = call.response or {}
+    usage = _object(response.get("usage"))
+    call.finish_reason = finish_reason(call.dialect, response)
+    if call.dialect == "messages":
+        read, made = _number(usage.get("cache_read_input_tokens")), _number(usage.get("cache_creation_input_tokens"))
+        fresh = _number(usage.get("input_tokens"))
+        call.input_tokens = None if fresh is None else fresh + (read or 0) + (made or 0)
+        call.cached_tokens = read
+        call.output_tokens = _number(usage.get("output_tokens"))
+        return
+    before, after = ("input", "output") if call.dialect == "responses" else ("prompt", "completion")
+    call.input_tokens = _number(usage.get(f"{before}_tokens"))
+    call.output_tokens = _number(usage.get(f"{after}_tokens"))
+    call.cached_tokens = _number(_object(usage.get(f"{before}_tokens_details")).get("cached_tokens"))
+    call.reasoning_tokens = _number(_object(usage.get(f"{after}_tokens_details")).get("reasoning_tokens"))
+
+
+def finish_reason(dialect: Dialect, response: dict[str, Any]) -> str | None:
+    """Why the model stopped, in Chat Completions' words; None if the reply does not say so, as one that was cut does not."""
+    if dialect == "messages":
+        return _reason(response.get("stop_reason"))
+    if dialect == "chat_completions":
+        choices = _list(response.get("choices"))
+        return _reason(_object(choices[0]).get("finish_reason")) if choices else None
+    if response.get("status") == "incomplete":
+        return _reason(_object(response.get("incomplete_details")).get("reason"))
+    if response.get("status") != "completed":
+        return None
+    return "tool_calls" if any(_object(item).get("type") == "function_call" for item in _list(response.get("output"))) else "stop"
+
+
+def error_in(response: dict[str, Any] | None) -> str | None:
+    """The message of a reply that came with a good status, and says that it failed."""
+    response = response or {}
+    error = _object(response.get("error"))
+    if response.get("status") not in ("failed", "cancelled") and not error:
+        return None
+    return str(error.get("message") or error.get("code") or f"the response {response.get('status')}")
+
+
+def category_of(status: int, kind: str | None = None) -> str:
+    """What kind of error a status is; a failure kind of the transport says it better."""
+    if kind in ("transport_unreachable", "transport_peer_drop"):
+        return "connection"
+    if kind == "transport_timeout" or status in (408, 504):
+        return "timeout"
+    by_status = {401: "auth", 403: "auth", 404: "not_found", 429: "rate_limit", 499: "cancelled"}
+    return by_status.get(status) or ("upstream_error" if status >= 500 else "client_error")
+
+
+def _reason(value: Any) -> str | None:
+    return _FINISH.get(value, value) if isinstance(value, str) else None
+
+
+def _number(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
