@@ -45,6 +45,7 @@ class InstanceSpec:
     unreachable: dict[str, str] = field(default_factory=dict[str, str])
     policy: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
     keep_captures: bool = False
+    cache_dir: str | None = None
 
     def to_json(self) -> bytes:
         """The spec as JSON; holds secrets."""
@@ -80,6 +81,7 @@ def make_server(spec: InstanceSpec, transport: Transport) -> Server:
         sandbox_providers=spec.sandbox_providers,
         unreachable=spec.unreachable,
         keep_captures=spec.keep_captures,
+        cache_dir=None if spec.cache_dir is None else Path(spec.cache_dir),
     )
     try:
         return server_class(config_class.model_validate(spec.config), context)

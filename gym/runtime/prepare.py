@@ -19,7 +19,7 @@ from gym.client import Peer
 from gym.config.errors import UserError
 from gym.config.plan import Instance, Plan
 from gym.config.schema import AgentConfig, Auth, Settings
-from gym.runtime.environments import environment_python
+from gym.runtime.environments import cache_root, environment_python
 from gym.runtime.folder import RunFolder
 from gym.runtime.listen import open_socket, url_of
 from gym.runtime.loading import InstanceSpec
@@ -88,6 +88,7 @@ class Running:
             sandbox_providers={name: dict(block) for name, block in self.plan.sandbox_providers.items()},
             unreachable=dict(self.published.unreachable),
             keep_captures=settings.observability_enabled,
+            cache_dir=str(cache_root(settings)),
             policy={} if instance.kind != "responses_api_models" else settings.model_dump(include=POLICY),
         )
 

@@ -14,7 +14,7 @@ from gym.protocol.access import DirectSandboxConnection, SandboxAccess
 from gym.sandbox.cleanup import finish
 from gym.sandbox.leases import Leases
 from gym.sandbox.ownership import Ownership, new_sandbox_id
-from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Provider, SandboxHandle, check_capabilities, is_doubtful
+from gym.sandbox.provider import MAX_DOWNLOAD_BYTES, Capabilities, Provider, SandboxHandle, check_capabilities, is_doubtful
 from gym.sandbox.spec import ExecResult, SandboxError, SandboxGoneError, SandboxSpec, SandboxSpecError, SandboxStatus
 
 STOP_BOUND_S = 120.0
@@ -34,6 +34,11 @@ class _Sandbox:
     def sandbox_id(self) -> str:
         """The sandbox's durable id."""
         return self._handle.sandbox_id
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What its provider can do."""
+        return self._provider.capabilities
 
     @property
     def workdir(self) -> str:

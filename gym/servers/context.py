@@ -62,6 +62,8 @@ class ServerContext:
     """Provider block -> why its sandboxes have no way to the servers of this run."""
     keep_captures: bool = False
     """Records of model calls are left where they are, for whoever collects the rollouts (`observability_enabled`)."""
+    cache_dir: Path | None = None
+    """Where what is built once is kept beyond the run; None keeps nothing."""
 
     @cached_property
     def leases(self) -> LeaseBook:

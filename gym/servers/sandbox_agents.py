@@ -48,9 +48,20 @@ class SandboxAgentServer(AgentServer[State]):
         return box
 
 
-async def run_in(box: BorrowedSandbox, command: str, timeout: float, *, stdin: bytes | None = None) -> ExecResult:
+async def run_in(
+    box: BorrowedSandbox,
+    command: str,
+    timeout: float,
+    *,
+    stdin: bytes | None = None,
+    env: Mapping[str, str] | None = None,
+    user: str | None = None,
+) -> ExecResult:
     """Run a command; a sandbox that died under it is a failure of the episode that may be tried again, not of the agent."""
-    result = await box.exec(command, timeout_s=timeout, stdin=stdin)
+    try:
+        result = await box.exec(command, timeout_s=timeout, stdin=stdin, env=env, user=user)
+    except SandboxError as error:
+        raise sandbox_lost(error.kind, str(error)) from error
     if result.error_type == "sandbox":
         raise sandbox_lost("session_lost", f"the sandbox died while the agent worked: {result.stderr.strip()[-300:]}")
     return result

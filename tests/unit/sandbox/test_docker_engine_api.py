@@ -24,10 +24,10 @@ from gym.sandbox.providers.docker.archive import OnlyFile, tar_of, tar_stream
 from gym.sandbox.providers.docker.credentials import registry_auth, registry_of
 from gym.sandbox.providers.docker.engine import Engine, EngineError
 from gym.sandbox.providers.docker.images import Images
-from gym.sandbox.providers.docker.killing import sweep_argv
 from gym.sandbox.providers.docker.provider import DockerProvider
 from gym.sandbox.providers.docker_options import DockerOptions
 from gym.sandbox.spec import SandboxError, SandboxFileError, SandboxSpec
+from gym.sandbox.sweeping import sweep_argv
 
 
 class FakeEngine:

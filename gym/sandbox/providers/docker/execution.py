@@ -17,10 +17,10 @@ from typing import Any, Literal
 from gym.sandbox.cleanup import finish
 from gym.sandbox.output import BoundedOutput, output, take_the_rest
 from gym.sandbox.providers.docker.engine import Engine, EngineError, name_in_path
-from gym.sandbox.providers.docker.killing import MARKER, sweep_argv
 from gym.sandbox.providers.docker.memory import MemoryWatch
 from gym.sandbox.providers.docker.streams import Hijacked
 from gym.sandbox.spec import SANDBOX_FAILED_CODE, TIMEOUT_CODE, SandboxError
+from gym.sandbox.sweeping import MARKER, sweep_argv
 
 log = logging.getLogger(__name__)
 

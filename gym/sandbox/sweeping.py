@@ -1,11 +1,11 @@
-"""Ends a command's whole process tree from inside its container, with nothing but a POSIX shell and /proc.
+"""Ends a command's whole process tree from inside its sandbox, with nothing but a POSIX shell and /proc.
 
-Every command gets a marker in its environment, which its children inherit however they detach
+Every command, and every harness, gets a marker in its environment, which its children inherit however they detach
 themselves. A process is part of the tree if it carries the marker or descends from one that
 does. What outruns two kills forks faster than it dies: it is stopped first, so that it keeps its
 places below the pids limit, and then killed. Only builtins of the shell are used, so that it works
-in an image without procps and in a container that can fork no more. It runs with the command's own
-user and as root, never privileged: what it executes belongs to the container, which may be hostile.
+in an image without procps and in a sandbox that can fork no more. It runs with the command's own
+user and as root, never privileged: what it executes belongs to the sandbox, which may be hostile.
 Leaves out a child that both dropped its environment and outlived its parents: it ends with the sandbox.
 """
 

@@ -1,0 +1,21 @@
+"""The configuration that every command-line harness shares. Times are in seconds."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gym.config.schema import AgentConfig, ModelRef
+
+
+class HarnessConfig(AgentConfig):
+    """A harness that runs in the task's sandbox."""
+
+    model_server: ModelRef  # pyright: ignore[reportGeneralTypeIssues] - pydantic lets a subclass require what its base does not
+    timeout: float = Field(default=10_800, gt=0)
+    """The longest that the harness may run; what stands by then is graded."""
+    setup_timeout: float = Field(default=900, gt=0)
+    """The longest that one step of preparing the sandbox may take."""
+    prelude: str = ""
+    """Shell commands before the harness starts, in its environment: to activate the project's own, say."""
+    max_transcript_bytes: Annotated[int, Field(ge=64 * 1024)] = 64 * 1024 * 1024
+    """A harness that prints more is stopped, and what stands is graded."""

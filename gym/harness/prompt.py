@@ -1,0 +1,37 @@
+"""What a command-line harness is told, out of a Responses request: one text.
+
+Invariant: what cannot be said as one text (a conversation under way, images, tools of the task) is refused, never left out.
+"""
+
+from gym.protocol.errors import ContractError
+from gym.protocol.responses import Item, ResponseCreateParams, message_text
+
+_TOLD = ("system", "developer", "user")
+_TEXT = ("input_text", "text")
+
+
+def prompt_of(params: ResponseCreateParams, title: str) -> str:
+    """Instructions and all messages, a blank line between them. Raises ContractError (422)."""
+    if params.tools:
+        raise ContractError(422, f"{title} brings its own tools, but the task offers {len(params.tools)} in 'tools'")
+    instructions = (params.model_extra or {}).get("instructions")
+    parts = [str(instructions)] if instructions else []
+    parts += [_told(item, title) for item in params.input_items()]
+    text = "\n\n".join(part for part in parts if part.strip())
+    if not text:
+        raise ContractError(422, f"{title} was told nothing: the task's input has no text")
+    if "\0" in text:
+        raise ContractError(422, f"{title} cannot be told a text with a NUL in it")
+    return text
+
+
+def _told(item: Item, title: str) -> str:
+    kind, role = item.get("type", "message"), item.get("role")
+    if kind != "message" or role not in _TOLD:
+        raise ContractError(422, f"{title} begins a conversation, but the task's input has a {kind} of role {role!r}")
+    content = item.get("content")
+    if isinstance(content, list):
+        other = {str(part.get("type")) for part in content if isinstance(part, dict)} - {*_TEXT}  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType] - open data
+        if other:
+            raise ContractError(422, f"{title} is told text alone, but the task's input has {', '.join(sorted(other))}")
+    return message_text(item)

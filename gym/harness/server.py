@@ -1,0 +1,125 @@
+"""The agent server of command-line harnesses: a session is one run of one harness in the task's sandbox.
+
+Invariants: the harness gets the rollout's token and no other; what the harness says of itself is evidence; a close answers
+only when nothing of the harness runs any more. A run that is stopped for time, or by the policy's own doing, is a response that
+can be graded; one that broke is a failure of the episode.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gym.config.schema import AgentConfig
+from gym.harness.adapter import Adapter, ModelAccess, Place, Transcript
+from gym.harness.bundle import ensure
+from gym.harness.config import HarnessConfig
+from gym.harness.placing import place
+from gym.harness.prompt import prompt_of
+from gym.harness.run import HarnessRun
+from gym.protocol import routes
+from gym.protocol.errors import ContractError, redacted
+from gym.protocol.responses import Response, ResponseCreateParams
+from gym.servers.agents import AgentSession
+from gym.servers.context import ServerContext
+from gym.servers.sandbox_agents import SandboxAgentServer
+
+log = logging.getLogger("gym.harness")
+
+
+@dataclass
+class HarnessSession:
+    """What a session holds."""
+
+    run: HarnessRun
+    binaries: str = ""
+    """Where the bundle is in the sandbox."""
+    answered: bool = False
+    """Whether the activation came to its end with a response."""
+    observations: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class HarnessServer(SandboxAgentServer[HarnessSession]):
+    """Subclass this with `make_adapter` to serve a harness."""
+
+    config: HarnessConfig
+
+    def __init__(self, config: AgentConfig, context: ServerContext) -> None:
+        super().__init__(config, context)
+        self.adapter = self.make_adapter()
+        self._bundle = Path()
+
+    def make_adapter(self) -> Adapter:
+        """The harness; `self.config` is set."""
+        raise ContractError(501, f"{type(self).__name__} has no adapter")
+
+    async def start(self) -> None:
+        """Make the providers, and have the bundle at hand."""
+        await super().start()
+        cache = self.context.cache_dir or self.context.state_dir
+        self._bundle = await asyncio.to_thread(ensure, self.adapter.bundle, cache, log.info)
+
+    async def open_session(self, session: AgentSession[HarnessSession]) -> None:
+        """Borrow the sandbox and put the harness into it."""
+        title = self.adapter.title
+        unusable = [access.name for access in session.tool_accesses if access.required]
+        if unusable:
+            raise ContractError(
+                422, f"{title} takes no tools of the task, but was given {', '.join(unusable)} (resources_tool_transports: [])"
+            )
+        if session.episode_id is None:
+            raise ContractError(422, f"{title} needs an episode_id: its model calls are made under it")
+        box = await self.borrow(session)
+        folder = self.context.state_dir / "harness"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        run = HarnessRun(title, box, folder / f"{session.id}.jsonl", self.config.max_transcript_bytes)
+        session.state = HarnessSession(run)
+
+        async def drop_evidence() -> None:
+            run.evidence.unlink(missing_ok=True)
+
+        session.on_release("its transcript", drop_evidence)
+        session.state.binaries = await place(box, self.adapter.bundle, self._bundle, self.config.setup_timeout)
+
+    async def respond(self, session: AgentSession[HarnessSession], params: ResponseCreateParams, prefix: str) -> Response:
+        """Run the harness to its end, or to its time-out."""
+        assert session.episode_id is not None
+        state, key = session.state, session.episode_id.capture_key
+        prompt = prompt_of(params, self.adapter.title)
+        url = await self.url_inside(session, state.run.box, self.config.model_server)
+        await state.run.prepare(prompt, self.config.setup_timeout)
+        model = ModelAccess(f"{url}{prefix or routes.rollout_prefix(key)}/v1", self.context.credentials.rollout_token(key))
+        launch = self.adapter.launch(params, model, Place(state.run.folder, state.binaries, state.run.box.workdir))
+        ending = await state.run.launch(launch, self.config.prelude, self.config.timeout)
+        transcript = await asyncio.to_thread(self.adapter.read, state.run.evidence, ending)
+        state.observations = transcript.observations | {"return_code": ending.return_code, "seconds": ending.seconds}
+        if transcript.outcome == "failed":
+            kind = "provider_oom_killed" if ending.oom_killed else "agent_run_error"
+            reason = redacted(f"{self.adapter.title} {transcript.reason}")
+            raise ContractError(502, reason, kind=kind, terminal=transcript.terminal and not ending.oom_killed)
+        state.answered = True
+        return self._response(session, transcript)
+
+    async def close_session(self, session: AgentSession[HarnessSession]) -> None:
+        """End the harness for certain, and report what it did."""
+        state = session.state
+        await state.run.end()
+        if state.run.launched and not state.answered:
+            transcript = await asyncio.to_thread(self.adapter.read, state.run.evidence, None)
+            state.observations = transcript.observations | state.observations
+            session.partial_response = self._response(session, transcript)
+        session.observations = {"harness": self.adapter.title, **state.observations}
+        await state.run.remove()
+
+    def _response(self, session: AgentSession[HarnessSession], transcript: Transcript) -> Response:
+        """The usage is left to the record of the model's calls, which the sandbox cannot write."""
+        status = "completed" if transcript.outcome == "completed" else "incomplete"
+        details = None if status == "completed" else {"reason": transcript.reason}
+        return Response(
+            id=f"resp_{session.id}",
+            model=self.config.model_server.name,
+            status=status,
+            output=transcript.items,
+            incomplete_details=details,
+        )

@@ -1,0 +1,151 @@
+"""From the events that `opencode run --format json` prints to Responses output items, and to how it ended.
+
+Invariant: nothing here can fail on what the sandbox wrote. A line that is no event is counted, and what an event lacks is left out.
+An exit code of 0 alone is no success: the last step must have ended with `stop`, with no error reported.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+
+from gym.harness.adapter import Ending, Transcript
+from gym.models.dialects.items import reasoning_item
+from gym.protocol.failures import bounded_reason
+from gym.protocol.responses import Item, assistant_message, function_call_output
+
+_POLICY_ERRORS = {"ContextOverflowError": "context_overflow", "MessageOutputLengthError": "max_output_tokens"}
+"""Errors that are the policy's own: what stands is graded."""
+_FINISHES = {"length": "max_output_tokens", "content-filter": "content_filter"}
+_REFUSED = (401, 403)
+_REJECTED = "rejected permission"
+
+
+@dataclass
+class _Reader:
+    """What was read so far. Outputs of tools wait until their step is over, so that parallel calls stand together."""
+
+    items: list[Item] = field(default_factory=list[Item])
+    calls: list[Item] = field(default_factory=list[Item])
+    outputs: list[Item] = field(default_factory=list[Item])
+    errors: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    session: str = ""
+    steps: int = 0
+    finish: str = ""
+    rejected: bool = False
+    unreadable: int = 0
+    tokens: dict[str, int] = field(default_factory=dict[str, int])
+
+    def take(self, event: dict[str, Any]) -> None:
+        """The next event."""
+        part = _object(event.get("part"))
+        self.session = self.session or str(event.get("sessionID") or "")
+        kind = event.get("type")
+        if kind == "text":
+            self.items.append({**assistant_message(str(part.get("text") or "")), "id": f"msg_{part.get('id')}"})
+        elif kind == "reasoning":
+            self.items.append(reasoning_item(f"rs_{part.get('id')}", str(part.get("text") or "")))
+        elif kind == "tool_use":
+            self._tool(part)
+        elif kind == "step_finish":
+            self._finish(part)
+        elif kind == "error":
+            self.errors.append(_object(event.get("error")))
+
+    def _tool(self, part: dict[str, Any]) -> None:
+        state = _object(part.get("state"))
+        call_id = str(part.get("callID") or part.get("id") or "")
+        arguments = orjson.dumps(state.get("input") if state.get("input") is not None else {}).decode()
+        self.calls.append(
+            {
+                "type": "function_call",
+                "id": f"fc_{part.get('id')}",
+                "call_id": call_id,
+                "name": str(part.get("tool") or ""),
+                "arguments": arguments,
+                "status": "completed",
+            }
+        )
+        failed = state.get("status") == "error"
+        said = str((state.get("error") if failed else state.get("output")) or "")
+        self.rejected = self.rejected or (failed and _REJECTED in said)
+        self.outputs.append(function_call_output(call_id, said))
+
+    def _finish(self, part: dict[str, Any]) -> None:
+        self.flush()
+        self.steps += 1
+        self.finish = str(part.get("reason") or "")
+        for name, value in _object(part.get("tokens")).items():
+            if isinstance(value, int):
+                self.tokens[name] = self.tokens.get(name, 0) + value
+
+    def flush(self) -> None:
+        """Lay down the calls of a step, then their outputs."""
+        self.items += self.calls + self.outputs
+        self.calls, self.outputs = [], []
+
+
+def read_transcript(evidence: Path, ending: Ending | None) -> Transcript:
+    """What OpenCode printed into `evidence`; `ending` is None where it was cut off."""
+    reader = _Reader()
+    for event in _events(evidence):
+        if event is None:
+            reader.unreadable += 1
+        else:
+            reader.take(event)
+    reader.flush()
+    observations: dict[str, Any] = {"session": reader.session, "steps": reader.steps, "finish": reader.finish, "tokens": reader.tokens}
+    if reader.errors:
+        observations["errors"] = [_said(error) for error in reader.errors]
+    if reader.unreadable:
+        observations["unreadable_lines"] = reader.unreadable
+    transcript = Transcript(reader.items, observations=observations)
+    _judge(transcript, reader, ending)
+    return transcript
+
+
+def _judge(transcript: Transcript, reader: _Reader, ending: Ending | None) -> None:
+    if ending is None or ending.stopped:
+        transcript.outcome, transcript.reason = "incomplete", "agent_closed" if ending is None else str(ending.stopped)
+    elif reader.errors:
+        error = reader.errors[-1]
+        own = _POLICY_ERRORS.get(str(error.get("name")))
+        transcript.outcome, transcript.reason = ("incomplete", own) if own else ("failed", f"ended with {_said(error)}")
+        transcript.terminal = _object(error.get("data")).get("statusCode") in _REFUSED
+    elif ending.return_code != 0:
+        said = ending.stderr.strip()[-500:] or "it said nothing"
+        transcript.outcome, transcript.reason = "failed", f"ended with exit code {ending.return_code}: {said}"
+    elif reader.finish in _FINISHES:
+        transcript.outcome, transcript.reason = "incomplete", _FINISHES[reader.finish]
+    elif reader.rejected and reader.finish != "stop":
+        transcript.outcome, transcript.reason = "incomplete", "permission_rejected"
+    elif reader.finish != "stop":
+        transcript.outcome, transcript.reason = "failed", f"ended in the midst of its work (last step: {reader.finish or 'none'})"
+
+
+def _events(evidence: Path) -> Iterator[dict[str, Any] | None]:
+    """The lines as events; None for one that is none, such as the last of a run that was cut off."""
+    if not evidence.exists():
+        return
+    with evidence.open("rb") as lines:
+        for line in lines:
+            if not line.strip():
+                continue
+            try:
+                event: Any = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                event = None
+            yield cast(dict[str, Any], event) if isinstance(event, dict) else None
+
+
+def _said(error: dict[str, Any]) -> str:
+    data = _object(error.get("data"))
+    code = data.get("statusCode")
+    message = str(data.get("message") or "no reason given")
+    return bounded_reason(f"{error.get('name') or 'an error'}{f' {code}' if code else ''}: {message}", 500)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}

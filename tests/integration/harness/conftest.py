@@ -1,0 +1,115 @@
+"""Runs of the real OpenCode in real containers, on a network that leads to the model server alone; the model is scripted."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import unavailable
+from gym.config.errors import UserError
+from gym.harness.bundle import ensure
+from responses_api_agents.opencode_agent.adapter import BUNDLE
+from tests.integration.conftest import GymRuns
+
+CONFIG = """
+config_paths:
+- environment_servers/single_agent_turn/configs/single_agent_turn.yaml
+- responses_api_agents/opencode_agent/configs/opencode_agent.yaml
+- responses_api_models/scripted_model/configs/scripted_model.yaml
+sandbox:
+  docker: {{create: {{network: internal, pull: never}}}}
+policy_model:
+  responses_api_models:
+    scripted_model:
+      rules: {rules}
+box:
+  resources_servers:
+    calc_swe:
+      entrypoint: app.py
+      allowed_agents: [opencode_agent]
+      inconclusive_verification_retries: 0
+      sandbox_config: {{ttl_s: 600, metadata: {{test: "{tag}"}}}}
+agent:
+  _inherit_from: opencode_agent
+  responses_api_agents:
+    opencode_agent: {agent}
+env:
+  _inherit_from: single_agent_turn
+  environment_servers:
+    single_agent_turn:
+      resources_server: {{type: resources_servers, name: box}}
+      agent_server: {{type: responses_api_agents, name: agent}}
+      cleanup_timeout_seconds: 60
+      default_episode_timeout_seconds: 300
+"""
+
+
+class HarnessRuns:
+    """`gym eval run` of OpenCode on the small task, with what the model says."""
+
+    def __init__(self, runs: GymRuns, row: dict[str, Any]) -> None:
+        self.runs, self.row = runs, row
+
+    def begin(
+        self, *steps: dict[str, Any], agent: dict[str, Any] | None = None, prompt: str = "Mend it.", arguments: tuple[str, ...] = ()
+    ) -> Any:
+        """Begin one rollout whose model plays `steps`."""
+        rules = [
+            {"when": "sub-task", "steps": [{"think": "A sub-agent thinks.", "say": "The sub-task is done."}]},
+            {"when": ".", "steps": list(steps)},
+        ]
+        self.runs.config.write_text(CONFIG.format(rules=json.dumps(rules), tag=self.runs.tag, agent=json.dumps(agent or {})))
+        rows = self.runs.rows({**self.row, "responses_create_params": {"input": prompt}})
+        return self.runs.eval(rows, "--attempts", "1", *arguments)
+
+    def measured(self, *steps: dict[str, Any], seconds: float = 120, **options: Any) -> dict[str, Any]:
+        """The row of one rollout."""
+        started = self.begin(*steps, **options)
+        code = started.ended(seconds)
+        assert code == 0, (started.errors, self.runs.lines("out_failures.jsonl"))
+        (row,) = self.runs.lines("out.jsonl")
+        return row
+
+    def failed(self, *steps: dict[str, Any], seconds: float = 120, **options: Any) -> dict[str, Any]:
+        """The failure of one rollout."""
+        started = self.begin(*steps, **options)
+        assert started.ended(seconds) == 76, started.errors
+        assert not self.runs.lines("out.jsonl")
+        (failure,) = self.runs.lines("out_failures.jsonl")
+        return failure
+
+    def boxes(self) -> list[str]:
+        """The containers that there are."""
+        command = ["docker", "ps", "-aq", "--filter", f"label=nemo-gym.meta.test={self.runs.tag}"]
+        return subprocess.run(command, text=True, capture_output=True, check=True, timeout=30).stdout.split()
+
+
+@pytest.fixture(scope="session")
+def opencode_bundle() -> Path:
+    """OpenCode in the cache, fetched if it is not there; runs of the tests take it from there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym"
+    if shutil.which("npm") is None and not (cache / "harness" / BUNDLE.digest).exists():
+        unavailable("there is no npm to fetch OpenCode with")
+    try:
+        return ensure(BUNDLE, cache, print)
+    except UserError as error:
+        unavailable(f"OpenCode could not be fetched: {error}")
+        raise
+
+
+@pytest.fixture
+def harness(docker_engine: None, opencode_bundle: Path, runs: GymRuns, calc_row: dict[str, Any]) -> Iterator[HarnessRuns]:
+    """Runs of OpenCode; no process, no container and no network may be left."""
+    made = HarnessRuns(runs, calc_row)
+    yield made
+    runs.end()
+    left = made.boxes()
+    if left:
+        subprocess.run(["docker", "rm", "-f", *left], capture_output=True, check=False, timeout=60)
+    assert not left, f"{len(left)} containers of the test are left over"
+    runs.check_nothing_left()
