@@ -69,17 +69,17 @@ class HarnessRun:
         try:
             result = await self._watched("\n".join(lines), env, timeout)
         except SandboxError as error:
-            await self.end()
+            await self._confirm()
             raise sandbox_lost(error.kind, f"{self._title} was stopped: {error}") from error
         seconds = round(time.monotonic() - began, 3)
         if result is None:
             self.ending = Ending(-1, seconds, stopped="transcript_limit")
             return self.ending
         if result.error_type == "sandbox":
-            await self.end()  # says so where it cannot
+            await self._confirm()  # says so where it cannot
             raise sandbox_lost(result.failure_kind or "session_lost", f"how {self._title} ended was lost: {result.stderr.strip()[-300:]}")
         if not result.cleanup_confirmed:
-            await self.end()
+            await self._confirm()
         ending = Ending(result.return_code, seconds, result.stderr, oom_killed=result.oom_killed)
         self.ending = replace(ending, stopped="agent_timeout") if result.error_type == "timeout" else ending
         return self.ending
@@ -87,19 +87,25 @@ class HarnessRun:
     async def end(self) -> None:
         """Make certain that nothing of the harness runs, nor will. Raises ContractError (500) where that cannot be known.
 
-        The call that finds a sandbox dead fails, since the harness may have been in the midst of anything; a later one takes the
-        provider's word for it.
+        The first call that finds a sandbox dead fails, since the harness may have been in the midst of anything; a later one takes
+        the provider's word for it.
         """
+        try:
+            await self._confirm()
+        except ContractError:
+            doubted, self._doubted = self._doubted, True
+            if not doubted or await self.box.status() is not SandboxStatus.STOPPED:
+                raise
+            self.ended = True
+
+    async def _confirm(self) -> None:
         if self.ended or not self.launched:
             return
         try:
             self.ended = await self._swept()
         except SandboxError:
             self.ended = False
-        if not self.ended and self._doubted and await self.box.status() is SandboxStatus.STOPPED:
-            self.ended = True
         if not self.ended:
-            self._doubted = True
             reason = f"{self._title} launch outcome is unknown; cannot confirm termination"
             raise ContractError(500, reason, kind="environment_server_failed", terminal=False)
 

@@ -14,7 +14,7 @@ from conftest import unavailable
 from gym.config.errors import UserError
 from gym.harness.bundle import ensure
 from responses_api_agents.opencode_agent.adapter import BUNDLE
-from tests.integration.conftest import GymRuns
+from tests.integration.conftest import GymRuns, Started
 
 CONFIG = """
 config_paths:
@@ -25,8 +25,7 @@ sandbox:
   docker: {{create: {{network: internal, pull: never}}}}
 policy_model:
   responses_api_models:
-    scripted_model:
-      rules: {rules}
+    scripted_model: {model}
 box:
   resources_servers:
     calc_swe:
@@ -56,32 +55,19 @@ class HarnessRuns:
         self.runs, self.row = runs, row
 
     def begin(
-        self, *steps: dict[str, Any], agent: dict[str, Any] | None = None, prompt: str = "Mend it.", arguments: tuple[str, ...] = ()
-    ) -> Any:
-        """Begin one rollout whose model plays `steps`."""
-        rules = [
-            {"when": "sub-task", "steps": [{"think": "A sub-agent thinks.", "say": "The sub-task is done."}]},
-            {"when": ".", "steps": list(steps)},
-        ]
-        self.runs.config.write_text(CONFIG.format(rules=json.dumps(rules), tag=self.runs.tag, agent=json.dumps(agent or {})))
-        rows = self.runs.rows({**self.row, "responses_create_params": {"input": prompt}})
-        return self.runs.eval(rows, "--attempts", "1", *arguments)
+        self, scripts: dict[str, list[dict[str, Any]]], *arguments: str, agent: dict[str, Any] | None = None, **model: Any
+    ) -> Started:
+        """Begin a rollout for each script, by prompt; `agent` and `model` are settings of theirs."""
+        rules = [{"when": f"^{prompt}$", "steps": steps} for prompt, steps in scripts.items()]
+        settings = json.dumps({"rules": rules, **model})
+        self.runs.config.write_text(CONFIG.format(model=settings, tag=self.runs.tag, agent=json.dumps(agent or {})))
+        rows = [{**self.row, "instance_id": prompt, "responses_create_params": {"input": prompt}} for prompt in scripts]
+        return self.runs.eval(self.runs.rows(*rows), "--attempts", "1", "--concurrency", "3", *arguments)
 
-    def measured(self, *steps: dict[str, Any], seconds: float = 120, **options: Any) -> dict[str, Any]:
-        """The row of one rollout."""
-        started = self.begin(*steps, **options)
-        code = started.ended(seconds)
-        assert code == 0, (started.errors, self.runs.lines("out_failures.jsonl"))
-        (row,) = self.runs.lines("out.jsonl")
-        return row
-
-    def failed(self, *steps: dict[str, Any], seconds: float = 120, **options: Any) -> dict[str, Any]:
-        """The failure of one rollout."""
-        started = self.begin(*steps, **options)
-        assert started.ended(seconds) == 76, started.errors
-        assert not self.runs.lines("out.jsonl")
-        (failure,) = self.runs.lines("out_failures.jsonl")
-        return failure
+    def outcomes(self) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+        """Rows and failures, by prompt."""
+        rows = {row["instance_id"]: row for row in self.runs.lines("out.jsonl")}
+        return rows, {failure["_ng_task_id"]["task_id"]: failure for failure in self.runs.lines("out_failures.jsonl")}
 
     def boxes(self) -> list[str]:
         """The containers that there are."""

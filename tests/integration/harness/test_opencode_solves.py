@@ -38,6 +38,21 @@ SOLVE: list[dict[str, Any]] = [
 
 
 def test_a_task_is_solved(harness: Any) -> None:
-    row = harness.measured(*SOLVE, {"think": "It is done.", "say": "Mended."})
-    print(row["response"], row.get("ng_agent_observations"), row.get("ng_model_calls"))
-    assert row["reward"] == 1.0
+    scripts = {
+        "mend it": [*SOLVE, {"think": "It is done.", "say": "Mended."}],
+        "delegate": [
+            {"call": "task", "arguments": {"description": "part", "prompt": "sub-task", "subagent_type": "general"}},
+            {"say": "Delegated."},
+        ],
+        "sub-task": [
+            {"call": "bash", "arguments": {"command": "echo from below", "description": "x"}},
+            {"think": "Hm.", "say": "Done below."},
+        ],
+    }
+    started = harness.begin(scripts)
+    assert started.ended(200) == 0, started.errors
+    rows, failures = harness.outcomes()
+    assert not failures
+    row = rows["mend it"]
+    assert (row["reward"], row["resolved"], row["mask_sample"]) == (1.0, True, False), row["test_output"][-2000:]
+    print(rows["delegate"])

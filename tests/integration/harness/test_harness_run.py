@@ -1,0 +1,164 @@
+"""The runner of harnesses in real containers, with shell scripts for harnesses: whatever they do, nothing of them is left."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gym.harness.adapter import Launch
+from gym.harness.bundle import Bundle
+from gym.harness.placing import COPIED, place
+from gym.harness.run import HarnessRun
+from gym.protocol.errors import ContractError
+from gym.sandbox.handles import BorrowedSandbox, OwnedSandbox
+from gym.sandbox.ownership import Ownership
+from gym.sandbox.provider import Provider
+from gym.sandbox.registry import provider_from_block
+from gym.sandbox.spec import SandboxSpec
+
+pytestmark = pytest.mark.docker
+
+DETACHED = """
+(setsid sleep 300 >/dev/null 2>&1 &)
+(trap '' TERM INT HUP; nohup sh -c 'while :; do sleep 0.2; done' >/dev/null 2>&1 &)
+(setsid sh -c 'for i in 1 2 3; do (setsid sleep 301 &) ; done; sleep 302' >/dev/null 2>&1 &)
+"""
+
+
+def script(text: str) -> Launch:
+    return Launch(("sh", "-c", text), {}, "/opt/none")
+
+
+class Boxes:
+    """Sandboxes of one test, lent out."""
+
+    def __init__(self, provider: Provider, run_id: str) -> None:
+        self.provider, self.run_id = provider, run_id
+        self.owned: list[OwnedSandbox] = []
+
+    async def lend(self, **fields: object) -> BorrowedSandbox:
+        spec = SandboxSpec.model_validate({"image": "gym-test/calc:latest", "ttl_s": 900, "workdir": "/testbed", **fields})
+        self.owned.append(await OwnedSandbox.start(self.provider, spec, Ownership(self.run_id, "t")))
+        return await BorrowedSandbox.connect(self.owned[-1].serialize("sandbox"), {"sandbox": self.provider})
+
+
+@pytest.fixture
+async def boxes(docker_run_id: str) -> AsyncIterator[Boxes]:
+    provider = provider_from_block("sandbox", {"docker": {"create": {"network": "none", "pull": "never"}}})
+    made = Boxes(provider, docker_run_id)
+    yield made
+    for box in made.owned:
+        await box.stop()
+    await provider.aclose()
+
+
+@pytest.fixture
+async def run(boxes: Boxes, tmp_path: Path) -> HarnessRun:
+    made = HarnessRun("Script", await boxes.lend(), tmp_path / "out.jsonl", 1024 * 1024)
+    await made.prepare("the prompt, with 'quotes' and $signs\n", 60)
+    return made
+
+
+async def processes(box: BorrowedSandbox) -> list[str]:
+    """What runs in the sandbox but for its own."""
+    done = await box.exec("for d in /proc/[0-9]*; do tr '\\0' ' ' < $d/cmdline; echo; done 2>/dev/null")
+    return [line.strip() for line in done.stdout.splitlines() if "sleep 30" in line or "while :" in line]
+
+
+async def has_printed(run: HarnessRun) -> None:
+    """Wait until the harness has printed something."""
+    async with asyncio.timeout(30):
+        while not (run.evidence.exists() and run.evidence.read_text()):  # noqa: ASYNC110 - another process's doing
+            await asyncio.sleep(0.05)
+
+
+async def test_a_harness_runs_in_the_work_tree_with_its_prompt(run: HarnessRun) -> None:
+    ending = await run.launch(script('pwd; cat; echo "$PATH" >&2; exit 3'), 'cd "$PWD"', 60)
+    assert run.evidence.read_text() == "/testbed\nthe prompt, with 'quotes' and $signs\n"
+    assert (ending.return_code, ending.stopped) == (3, None)
+    assert ending.stderr.strip().endswith(":/opt/none")
+    await run.end()
+    await run.remove()
+    assert not (await run.box.exec(f"ls {run.folder}")).ok
+    assert (await run.box.exec("git status --porcelain --ignored")).stdout == (
+        await run.box.exec("git stash list; echo '?? build-stamp.txt'")
+    ).stdout
+
+
+async def test_nothing_of_a_harness_is_left_however_it_detached_itself(run: HarnessRun) -> None:
+    await run.box.exec("(setsid sleep 309 >/dev/null 2>&1 &)")  # somebody else's
+    ending = await run.launch(script(DETACHED), "", 60)
+    assert ending.return_code == 0
+    assert len(await processes(run.box)) > 4
+    await run.end()
+    assert await processes(run.box) == ["sleep 309"]
+
+
+async def test_a_harness_that_takes_too_long_is_stopped_and_its_evidence_stays(run: HarnessRun) -> None:
+    ending = await run.launch(script(f"{DETACHED} echo one; trap '' TERM INT; sleep 303; sleep 304"), "", 2)
+    assert ending.stopped == "agent_timeout"
+    assert run.evidence.read_text() == "one\n"
+    await run.end()
+    assert await processes(run.box) == []
+
+
+async def test_a_harness_that_prints_without_end_is_stopped(run: HarnessRun) -> None:
+    ending = await run.launch(script("yes no | head -c 4000000; sleep 305"), "", 60)
+    assert ending.stopped == "transcript_limit"
+    await run.end()
+    assert await processes(run.box) == []
+
+
+async def test_a_close_in_the_midst_of_a_run_ends_it(run: HarnessRun) -> None:
+    running = asyncio.ensure_future(run.launch(script(f"{DETACHED} echo one; sleep 306"), "", 60))
+    await has_printed(run)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await run.end()
+    assert run.evidence.read_text() == "one\n"
+    assert await processes(run.box) == []
+
+
+async def test_a_start_that_comes_after_the_stop_starts_nothing(run: HarnessRun) -> None:
+    run.launched = True
+    await run.end()
+    ending = await run.launch(script("echo started"), "", 60)
+    assert ending.return_code != 0
+    assert run.evidence.read_text() == ""
+
+
+async def test_a_sandbox_that_dies_leaves_it_unknown_what_became_of_the_harness(run: HarnessRun) -> None:
+    running = asyncio.ensure_future(run.launch(script("echo one; sleep 307"), "", 60))
+    await has_printed(run)
+    await asyncio.to_thread(subprocess.run, ["docker", "kill", run.box.sandbox_id], capture_output=True, check=True)
+    unknown = r"^Script launch outcome is unknown; cannot confirm termination$"
+    with pytest.raises(ContractError, match=unknown) as raised:
+        await running
+    assert (raised.value.status, raised.value.kind, raised.value.terminal) == (500, "environment_server_failed", False)
+    with pytest.raises(ContractError, match=unknown):
+        await run.end()
+    await run.end()  # the provider says by now that nothing runs there any more
+
+
+async def test_an_image_without_glibc_is_refused_with_the_reason(boxes: Boxes, tmp_path: Path) -> None:
+    box = await boxes.lend()
+    for loader, machine, reason in (("/lib/ld-none.so", "x86_64", "needs an image with glibc"), ("/bin/sh", "s390x", "is here for s390x")):
+        with pytest.raises(ContractError, match=reason) as raised:
+            await place(box, Bundle("Script", machine, loader, ()), tmp_path, 60)
+        assert raised.value.status == 422
+
+
+async def test_a_bundle_is_copied_once(boxes: Boxes, opencode_bundle: Path) -> None:
+    from responses_api_agents.opencode_agent.adapter import BUNDLE
+
+    box = await boxes.lend(user="nobody")
+    where = await place(box, BUNDLE, opencode_bundle, 120)
+    assert where == f"{COPIED}/{BUNDLE.digest}"
+    first = (await box.exec(f"stat -c %i {where}/*")).stdout
+    assert await place(box, BUNDLE, opencode_bundle, 120) == where
+    assert (await box.exec(f"stat -c %i {where}/*")).stdout == first
+    assert (await box.exec(f"ls {where}")).stdout.split() == ["opencode", "rg"]
+    assert (await box.exec(f"{where}/rg --version | head -1")).stdout.startswith("ripgrep")
