@@ -1,0 +1,42 @@
+"""What a command-line harness is told."""
+
+from typing import Any
+
+import pytest
+
+from gym.harness.prompt import prompt_of
+from gym.protocol.errors import ContractError
+from gym.protocol.responses import ResponseCreateParams
+
+
+def told(value: Any, **more: Any) -> str:
+    return prompt_of(ResponseCreateParams.model_validate({"input": value, **more}), "Harness")
+
+
+def test_everything_is_told_in_order() -> None:
+    items = [{"role": "system", "content": "Be good."}, {"role": "user", "content": [{"type": "input_text", "text": "Mend it."}]}]
+    assert told(items, instructions="First.") == "First.\n\nBe good.\n\nMend it."
+    assert told("-x") == "-x"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (" ", "was told nothing"),
+        ([], "was told nothing"),
+        ("a\0b", "NUL"),
+        ([{"role": "assistant", "content": "hi"}], "message of role 'assistant'"),
+        ([{"type": "function_call", "name": "x"}], "a function_call of role None"),
+        ([{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}], "has input_image"),
+    ],
+)
+def test_what_cannot_be_told_is_refused(value: Any, reason: str) -> None:
+    with pytest.raises(ContractError, match=reason) as raised:
+        told(value)
+    assert raised.value.status == 422
+
+
+def test_tools_of_the_task_are_refused() -> None:
+    assert told("x", tools=[]) == "x"
+    with pytest.raises(ContractError, match="brings its own tools"):
+        told("x", tools=[{"type": "function", "name": "f"}])
