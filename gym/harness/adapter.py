@@ -11,6 +11,9 @@ from typing import Any, Literal, Protocol
 from gym.harness.bundle import Bundle
 from gym.protocol.responses import Item, ResponseCreateParams
 
+STDOUT = "stdout"
+"""The file of the evidence folder that has what the harness printed."""
+
 
 @dataclass(frozen=True)
 class ModelAccess:
@@ -86,10 +89,18 @@ class Adapter(Protocol):
         """What it needs in the sandbox."""
         ...
 
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Files below its home that are brought into the evidence folder, by their last names, once nothing of it runs."""
+        ...
+
     def launch(self, params: ResponseCreateParams, model: ModelAccess, place: Place) -> Launch:
         """The command. Raises ContractError (422) for parameters that it cannot honour."""
         ...
 
     def read(self, evidence: Path, ending: Ending | None) -> Transcript:
-        """What the command printed, as far as it came; `ending` is None where it was cut off by the close. Called in a thread."""
+        """What the command printed and kept, as far as it came: the folder `evidence` has it.
+
+        `ending` is None where it was cut off by the close. Called in a thread.
+        """
         ...

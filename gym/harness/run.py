@@ -8,6 +8,7 @@ Left out: a process that drops its environment and outlives its parents. It ends
 """
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import Mapping
@@ -15,12 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import join, quote
 
-from gym.harness.adapter import Ending, Launch
+from gym.harness.adapter import STDOUT, Ending, Launch
 from gym.protocol.errors import ContractError
 from gym.sandbox.handles import BorrowedSandbox
 from gym.sandbox.spec import ExecResult, SandboxError, SandboxStatus
 from gym.sandbox.sweeping import SWEEP
 from gym.servers.sandbox_agents import run_in, sandbox_lost
+
+log = logging.getLogger("gym.harness")
 
 MARKER = "GYM_HARNESS_ID"
 _SESSIONS = "/tmp/nemo-gym-sessions"
@@ -33,10 +36,10 @@ _PREPARE = 'umask 077; mkdir -p "$GYM_SESSION/home" && cat > "$GYM_SESSION/promp
 
 
 class HarnessRun:
-    """`title` is the harness's name for people; `evidence` is the file of ours that takes what it prints."""
+    """`title` is the harness's name for people; `evidence` is the folder of ours that takes what it prints and keeps."""
 
     def __init__(self, title: str, box: BorrowedSandbox, evidence: Path, max_bytes: int) -> None:
-        self.box, self.evidence = box, evidence
+        self.box, self.evidence, self._stdout = box, evidence, evidence / STDOUT
         self._title, self._max_bytes = title, max_bytes
         self._id = secrets.token_hex(16)
         self.folder = f"{_SESSIONS}/{self._id}"
@@ -69,17 +72,17 @@ class HarnessRun:
         try:
             result = await self._watched("\n".join(lines), env, timeout)
         except SandboxError as error:
-            await self._confirm()
+            await self.confirm()
             raise sandbox_lost(error.kind, f"{self._title} was stopped: {error}") from error
         seconds = round(time.monotonic() - began, 3)
         if result is None:
             self.ending = Ending(-1, seconds, stopped="transcript_limit")
             return self.ending
         if result.error_type == "sandbox":
-            await self._confirm()  # says so where it cannot
+            await self.confirm()  # says so where it cannot
             raise sandbox_lost(result.failure_kind or "session_lost", f"how {self._title} ended was lost: {result.stderr.strip()[-300:]}")
         if not result.cleanup_confirmed:
-            await self._confirm()
+            await self.confirm()
         ending = Ending(result.return_code, seconds, result.stderr, oom_killed=result.oom_killed)
         self.ending = replace(ending, stopped="agent_timeout") if result.error_type == "timeout" else ending
         return self.ending
@@ -91,14 +94,15 @@ class HarnessRun:
         the provider's word for it.
         """
         try:
-            await self._confirm()
+            await self.confirm()
         except ContractError:
             doubted, self._doubted = self._doubted, True
             if not doubted or await self.box.status() is not SandboxStatus.STOPPED:
                 raise
             self.ended = True
 
-    async def _confirm(self) -> None:
+    async def confirm(self) -> None:
+        """As `end`, for the run itself: a sandbox that is dead by then leaves it open what became of it."""
         if self.ended or not self.launched:
             return
         try:
@@ -108,6 +112,16 @@ class HarnessRun:
         if not self.ended:
             reason = f"{self._title} launch outcome is unknown; cannot confirm termination"
             raise ContractError(500, reason, kind="environment_server_failed", terminal=False)
+
+    async def keep(self, names: tuple[str, ...]) -> None:
+        """Bring files of the session's home into the evidence folder, as far as they are there and not too long."""
+        for name in names:
+            try:
+                data = await self.box.download(f"{self.folder}/home/{name}", max_bytes=self._max_bytes)
+            except SandboxError as error:
+                log.info("%s of %s was not kept: %s", name, self._title, error)
+            else:
+                await asyncio.to_thread((self.evidence / Path(name).name).write_bytes, data)
 
     async def remove(self) -> None:
         """Remove the session's folder, as far as that is possible; the sandbox goes with its owner anyway."""
@@ -127,11 +141,11 @@ class HarnessRun:
     async def _watched(self, command: str, env: Mapping[str, str], timeout: float) -> ExecResult | None:
         """What came of the command; None if it was stopped for printing too much."""
         running = asyncio.ensure_future(
-            self.box.exec(command, env=env, timeout_s=timeout, max_output_bytes=_STDERR_BYTES, output_file=self.evidence)
+            self.box.exec(command, env=env, timeout_s=timeout, max_output_bytes=_STDERR_BYTES, output_file=self._stdout)
         )
         try:
             while not (await asyncio.wait({running}, timeout=_LOOK_SECONDS))[0]:
-                if self.evidence.exists() and self.evidence.stat().st_size > self._max_bytes:
+                if self._stdout.exists() and self._stdout.stat().st_size > self._max_bytes:
                     return None
             return running.result()
         finally:

@@ -7,12 +7,14 @@ can be graded; one that broke is a failure of the episode.
 
 import asyncio
 import logging
+import shutil
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gym.config.schema import AgentConfig
-from gym.harness.adapter import Adapter, ModelAccess, Place, Transcript
+from gym.harness.adapter import Adapter, Ending, ModelAccess, Place, Transcript
 from gym.harness.bundle import ensure
 from gym.harness.config import HarnessConfig
 from gym.harness.placing import place
@@ -71,13 +73,12 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
         if session.episode_id is None:
             raise ContractError(422, f"{title} needs an episode_id: its model calls are made under it")
         box = await self.borrow(session)
-        folder = self.context.state_dir / "harness"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        run = HarnessRun(title, box, folder / f"{session.id}.jsonl", self.config.max_transcript_bytes)
+        evidence = Path(tempfile.mkdtemp(prefix="harness-", dir=self.context.state_dir))
+        run = HarnessRun(title, box, evidence, self.config.max_transcript_bytes)
         session.state = HarnessSession(run)
 
         async def drop_evidence() -> None:
-            run.evidence.unlink(missing_ok=True)
+            await asyncio.to_thread(shutil.rmtree, evidence, ignore_errors=True)
 
         session.on_release("its transcript", drop_evidence)
         session.state.binaries = await place(box, self.adapter.bundle, self._bundle, self.config.setup_timeout)
@@ -92,7 +93,8 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
         model = ModelAccess(f"{url}{prefix or routes.rollout_prefix(key)}/v1", self.context.credentials.rollout_token(key))
         launch = self.adapter.launch(params, model, Place(state.run.folder, state.binaries, state.run.box.workdir))
         ending = await state.run.launch(launch, self.config.prelude, self.config.timeout)
-        transcript = await asyncio.to_thread(self.adapter.read, state.run.evidence, ending)
+        await state.run.confirm()
+        transcript = await self._read(state.run, ending)
         state.observations = transcript.observations | {"return_code": ending.return_code, "seconds": ending.seconds}
         if transcript.outcome == "failed":
             kind = "provider_oom_killed" if ending.oom_killed else "agent_run_error"
@@ -106,11 +108,15 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
         state = session.state
         await state.run.end()
         if state.run.launched and not state.answered:
-            transcript = await asyncio.to_thread(self.adapter.read, state.run.evidence, None)
+            transcript = await self._read(state.run, None)
             state.observations = transcript.observations | state.observations
             session.partial_response = self._response(session, transcript)
         session.observations = {"harness": self.adapter.title, **state.observations}
         await state.run.remove()
+
+    async def _read(self, run: HarnessRun, ending: Ending | None) -> Transcript:
+        await run.keep(self.adapter.kept)
+        return await asyncio.to_thread(self.adapter.read, run.evidence, ending)
 
     def _response(self, session: AgentSession[HarnessSession], transcript: Transcript) -> Response:
         """The usage is left to the record of the model's calls, which the sandbox cannot write."""

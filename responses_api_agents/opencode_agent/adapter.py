@@ -13,6 +13,7 @@ from gym.harness.adapter import Ending, Launch, ModelAccess, Place, Transcript
 from gym.harness.bundle import Bundle, Piece
 from gym.protocol.responses import ResponseCreateParams
 from responses_api_agents.opencode_agent.config import Config
+from responses_api_agents.opencode_agent.store import FILES
 from responses_api_agents.opencode_agent.transcript import read_transcript
 
 BUNDLE = Bundle(
@@ -56,6 +57,7 @@ class OpenCode:
 
     title = "OpenCode"
     bundle = BUNDLE
+    kept = FILES
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -76,7 +78,7 @@ class OpenCode:
         return Launch(tuple(argv), env, place.binaries)
 
     def read(self, evidence: Path, ending: Ending | None) -> Transcript:
-        """The events that it printed."""
+        """The events that it printed, and its database."""
         return read_transcript(evidence, ending)
 
     def _settings(self, params: ResponseCreateParams, model: ModelAccess) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""From the events that `opencode run --format json` prints to Responses output items, and to how it ended.
+"""From the events that `opencode run --format json` prints, and the parts that it stores, to Responses output items, and to how it ended.
 
 Invariant: nothing here can fail on what the sandbox wrote. A line that is no event is counted, and what an event lacks is left out.
 An exit code of 0 alone is no success: the last step must have ended with `stop`, with no error reported.
@@ -11,10 +11,11 @@ from typing import Any, cast
 
 import orjson
 
-from gym.harness.adapter import Ending, Transcript
+from gym.harness.adapter import STDOUT, Ending, Transcript
 from gym.models.dialects.items import reasoning_item
 from gym.protocol.failures import bounded_reason
 from gym.protocol.responses import Item, assistant_message, function_call_output
+from responses_api_agents.opencode_agent.store import stored_sessions
 
 _POLICY_ERRORS = {"ContextOverflowError": "context_overflow", "MessageOutputLengthError": "max_output_tokens"}
 """Errors that are the policy's own: what stands is graded."""
@@ -40,19 +41,23 @@ class _Reader:
 
     def take(self, event: dict[str, Any]) -> None:
         """The next event."""
-        part = _object(event.get("part"))
         self.session = self.session or str(event.get("sessionID") or "")
-        kind = event.get("type")
+        if event.get("type") == "error":
+            self.errors.append(_object(event.get("error")))
+        else:
+            self.part(_object(event.get("part")))
+
+    def part(self, part: dict[str, Any]) -> None:
+        """The next part of what the agent did."""
+        kind = part.get("type")
         if kind == "text":
             self.items.append({**assistant_message(str(part.get("text") or "")), "id": f"msg_{part.get('id')}"})
         elif kind == "reasoning":
             self.items.append(reasoning_item(f"rs_{part.get('id')}", str(part.get("text") or "")))
-        elif kind == "tool_use":
+        elif kind == "tool":
             self._tool(part)
-        elif kind == "step_finish":
+        elif kind == "step-finish":
             self._finish(part)
-        elif kind == "error":
-            self.errors.append(_object(event.get("error")))
 
     def _tool(self, part: dict[str, Any]) -> None:
         state = _object(part.get("state"))
@@ -88,9 +93,9 @@ class _Reader:
 
 
 def read_transcript(evidence: Path, ending: Ending | None) -> Transcript:
-    """What OpenCode printed into `evidence`; `ending` is None where it was cut off."""
+    """What OpenCode printed and stored, out of the folder `evidence`; `ending` is None where it was cut off."""
     reader = _Reader()
-    for event in _events(evidence):
+    for event in _events(evidence / STDOUT):
         if event is None:
             reader.unreadable += 1
         else:
@@ -101,7 +106,20 @@ def read_transcript(evidence: Path, ending: Ending | None) -> Transcript:
         observations["errors"] = [_said(error) for error in reader.errors]
     if reader.unreadable:
         observations["unreadable_lines"] = reader.unreadable
-    transcript = Transcript(reader.items, observations=observations)
+    items = reader.items
+    for session in stored_sessions(evidence):
+        stored = _Reader()
+        for part in session.parts:
+            stored.part(part)
+        stored.flush()
+        if session.compactions:
+            observations["compactions"] = observations.get("compactions", 0) + session.compactions
+        if session.parent is None:
+            items = max(items, stored.items, key=len)  # what it had not printed yet when it was cut off
+        else:
+            child = {"session": session.id, "parent": session.parent, "title": session.title, "output": stored.items}
+            observations.setdefault("subagents", []).append({**child, "steps": stored.steps, "tokens": stored.tokens})
+    transcript = Transcript(items, observations=observations)
     _judge(transcript, reader, ending)
     return transcript
 

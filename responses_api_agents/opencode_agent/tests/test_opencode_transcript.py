@@ -14,16 +14,16 @@ OK = Ending(0, 1.0)
 
 def step(*parts: dict[str, Any], reason: str = "tool-calls", tokens: int = 10) -> list[dict[str, Any]]:
     counted = {"input": tokens, "output": 1, "reasoning": 0, "cache": {"read": 0, "write": 0}}
-    ended = {"type": "step_finish", "part": {"reason": reason, "tokens": counted}}
+    ended = {"type": "step_finish", "part": {"type": "step-finish", "reason": reason, "tokens": counted}}
     return [{"type": "step_start", "sessionID": "ses_1", "part": {}}, *parts, ended]
 
 
 def said(text: str, kind: str = "text") -> dict[str, Any]:
-    return {"type": kind, "part": {"id": "prt_1", "text": text}}
+    return {"type": kind, "part": {"type": kind, "id": "prt_1", "text": text}}
 
 
 def tool(call_id: str, **state: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "part": {"id": f"prt_{call_id}", "callID": call_id, "tool": "bash", "state": state}}
+    return {"type": "tool_use", "part": {"type": "tool", "id": f"prt_{call_id}", "callID": call_id, "tool": "bash", "state": state}}
 
 
 def error(name: str, **data: Any) -> dict[str, Any]:
@@ -31,9 +31,8 @@ def error(name: str, **data: Any) -> dict[str, Any]:
 
 
 def read(folder: Path, *events: dict[str, Any], ending: Ending | None = OK, tail: bytes = b"") -> Transcript:
-    file = folder / "events.jsonl"
-    file.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events) + tail)
-    return read_transcript(file, ending)
+    (folder / "stdout").write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in events) + tail)
+    return read_transcript(folder, ending)
 
 
 def test_items_stand_in_the_order_of_the_model(tmp_path: Path) -> None:
@@ -86,8 +85,9 @@ def test_a_refusal_is_final(tmp_path: Path, code: int, terminal: bool) -> None:
 def test_whatever_the_sandbox_wrote_can_be_read(tmp_path: Path) -> None:
     odd: list[Any] = [
         {"type": "text", "part": None},
-        {"type": "tool_use", "part": {"state": "x"}},
-        {"type": "step_finish", "part": {"tokens": [1]}},
+        {"type": "text", "part": {"type": "text"}},
+        {"type": "tool_use", "part": {"type": "tool", "state": "x"}},
+        {"type": "step_finish", "part": {"type": "step-finish", "tokens": [1]}},
         {"type": "error", "error": "boom"},
         {"type": 3},
         [],

@@ -55,13 +55,22 @@ class HarnessRuns:
         self.runs, self.row = runs, row
 
     def begin(
-        self, scripts: dict[str, list[dict[str, Any]]], *arguments: str, agent: dict[str, Any] | None = None, **model: Any
+        self,
+        scripts: dict[str, list[dict[str, Any]]],
+        *arguments: str,
+        agent: dict[str, Any] | None = None,
+        fields: dict[str, Any] | None = None,
+        **model: Any,
     ) -> Started:
-        """Begin a rollout for each script, by prompt; `agent` and `model` are settings of theirs."""
+        """Begin a rollout for each script, by prompt; `agent` and `model` are settings of theirs, `fields` go into rows."""
         rules = [{"when": f"^{prompt}$", "steps": steps} for prompt, steps in scripts.items()]
         settings = json.dumps({"rules": rules, **model})
         self.runs.config.write_text(CONFIG.format(model=settings, tag=self.runs.tag, agent=json.dumps(agent or {})))
-        rows = [{**self.row, "instance_id": prompt, "responses_create_params": {"input": prompt}} for prompt in scripts]
+        rows = [
+            {**self.row, "instance_id": prompt, "responses_create_params": {"input": prompt}, **(fields or {}).get(prompt, {})}
+            for prompt in scripts
+            if not prompt.startswith("sub-")  # told by another agent, not by a row
+        ]
         return self.runs.eval(self.runs.rows(*rows), "--attempts", "1", "--concurrency", "3", *arguments)
 
     def outcomes(self) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:

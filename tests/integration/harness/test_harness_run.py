@@ -56,7 +56,7 @@ async def boxes(docker_run_id: str) -> AsyncIterator[Boxes]:
 
 @pytest.fixture
 async def run(boxes: Boxes, tmp_path: Path) -> HarnessRun:
-    made = HarnessRun("Script", await boxes.lend(), tmp_path / "out.jsonl", 1024 * 1024)
+    made = HarnessRun("Script", await boxes.lend(), tmp_path, 1024 * 1024)
     await made.prepare("the prompt, with 'quotes' and $signs\n", 60)
     return made
 
@@ -70,13 +70,13 @@ async def processes(box: BorrowedSandbox) -> list[str]:
 async def has_printed(run: HarnessRun) -> None:
     """Wait until the harness has printed something."""
     async with asyncio.timeout(30):
-        while not (run.evidence.exists() and run.evidence.read_text()):  # noqa: ASYNC110 - another process's doing
+        while not ((run.evidence / "stdout").exists() and (run.evidence / "stdout").read_text()):  # noqa: ASYNC110 - another process's doing
             await asyncio.sleep(0.05)
 
 
 async def test_a_harness_runs_in_the_work_tree_with_its_prompt(run: HarnessRun) -> None:
     ending = await run.launch(script('pwd; cat; echo "$PATH" >&2; exit 3'), 'cd "$PWD"', 60)
-    assert run.evidence.read_text() == "/testbed\nthe prompt, with 'quotes' and $signs\n"
+    assert (run.evidence / "stdout").read_text() == "/testbed\nthe prompt, with 'quotes' and $signs\n"
     assert (ending.return_code, ending.stopped) == (3, None)
     assert ending.stderr.strip().endswith(":/opt/none")
     await run.end()
@@ -99,7 +99,7 @@ async def test_nothing_of_a_harness_is_left_however_it_detached_itself(run: Harn
 async def test_a_harness_that_takes_too_long_is_stopped_and_its_evidence_stays(run: HarnessRun) -> None:
     ending = await run.launch(script(f"{DETACHED} echo one; trap '' TERM INT; sleep 303; sleep 304"), "", 2)
     assert ending.stopped == "agent_timeout"
-    assert run.evidence.read_text() == "one\n"
+    assert (run.evidence / "stdout").read_text() == "one\n"
     await run.end()
     assert await processes(run.box) == []
 
@@ -118,7 +118,7 @@ async def test_a_close_in_the_midst_of_a_run_ends_it(run: HarnessRun) -> None:
     with pytest.raises(asyncio.CancelledError):
         await running
     await run.end()
-    assert run.evidence.read_text() == "one\n"
+    assert (run.evidence / "stdout").read_text() == "one\n"
     assert await processes(run.box) == []
 
 
@@ -127,7 +127,7 @@ async def test_a_start_that_comes_after_the_stop_starts_nothing(run: HarnessRun)
     await run.end()
     ending = await run.launch(script("echo started"), "", 60)
     assert ending.return_code != 0
-    assert run.evidence.read_text() == ""
+    assert (run.evidence / "stdout").read_text() == ""
 
 
 async def test_a_sandbox_that_dies_leaves_it_unknown_what_became_of_the_harness(run: HarnessRun) -> None:

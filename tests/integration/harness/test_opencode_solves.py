@@ -55,4 +55,23 @@ def test_a_task_is_solved(harness: Any) -> None:
     assert not failures
     row = rows["mend it"]
     assert (row["reward"], row["resolved"], row["mask_sample"]) == (1.0, True, False), row["test_output"][-2000:]
-    print(rows["delegate"])
+    output = row["response"]["output"]
+    kinds = [item["type"] for item in output]
+    assert kinds == [
+        *("function_call", "function_call_output") * 2,
+        *("function_call",) * 3,
+        *("function_call_output",) * 3,
+        *("function_call", "function_call_output"),
+        *("reasoning", "message"),
+    ]
+    assert "Found 2 matches" in output[1]["output"], "ripgrep is there without a download"
+    assert [item["output"] for item in output[7:10]] == ["Edit applied successfully."] * 3
+    assert output[-2]["content"][0]["text"] == "It is done."
+    for name, calls in (("mend it", 5), ("delegate", 4)):
+        captured = rows[name]["ng_model_call_capture"]["metrics"]
+        usage = rows[name]["response"]["usage"]
+        assert (captured["num_calls"], captured["num_failed_calls"]) == (calls, 0)
+        assert (usage["input_tokens"], usage["output_tokens"]) == (captured["tokens_in"], captured["tokens_out"])
+    (below,) = rows["delegate"]["ng_agent_observations"]["subagents"]
+    assert [item["type"] for item in below["output"]] == ["function_call", "function_call_output", "reasoning", "message"]
+    assert below["output"][1]["output"] == "from below\n"
