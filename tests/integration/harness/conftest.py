@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import unavailable
+from conftest import EXAMPLES, unavailable
 from gym.config.errors import UserError
 from gym.harness.bundle import ensure
 from responses_api_agents.opencode_agent.adapter import BUNDLE
@@ -108,3 +108,10 @@ def harness(docker_engine: None, opencode_bundle: Path, runs: GymRuns, calc_row:
         subprocess.run(["docker", "rm", "-f", *left], capture_output=True, check=False, timeout=60)
     assert not left, f"{len(left)} containers of the test are left over"
     runs.check_nothing_left()
+
+
+@pytest.fixture
+def swebench_row() -> dict[str, Any]:
+    """The small test task as it is told to an agent."""
+    with EXAMPLES.open() as lines:
+        return json.loads(next(lines))

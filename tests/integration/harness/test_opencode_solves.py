@@ -1,5 +1,6 @@
 """The real OpenCode, told by a script what to do, solves a task with its own tools."""
 
+import json
 from typing import Any
 
 import pytest
@@ -37,6 +38,23 @@ SOLVE: list[dict[str, Any]] = [
 ]
 
 
+PRY = """
+import json, os, urllib.error, urllib.parse, urllib.request
+options = json.loads(os.environ["OPENCODE_CONFIG_CONTENT"])["provider"]["gym"]["options"]
+parts = urllib.parse.urlsplit(options["baseURL"])
+root = f"{parts.scheme}://{parts.netloc}"
+said = {}
+for path in ("/run", "/seed_session", "/verify", "/close_session", "/drain", "/v1/agent_sessions", "/v1/capture/close",
+             parts.path + "/capture/close", "/ng-rollout/another/v1/chat/completions", "/v1/chat/completions"):
+    request = urllib.request.Request(root + path, b"{}", {"authorization": "Bearer " + options["apiKey"]}, method="POST")
+    try:
+        said[path] = urllib.request.urlopen(request, timeout=10).status
+    except urllib.error.HTTPError as error:
+        said[path] = error.code
+print(json.dumps(said))
+"""
+
+
 def test_a_task_is_solved(harness: Any) -> None:
     scripts = {
         "mend it": [*SOLVE, {"think": "It is done.", "say": "Mended."}],
@@ -44,6 +62,7 @@ def test_a_task_is_solved(harness: Any) -> None:
             {"call": "task", "arguments": {"description": "part", "prompt": "sub-task", "subagent_type": "general"}},
             {"say": "Delegated."},
         ],
+        "pry": [{"call": "bash", "arguments": {"command": f"python3 - <<'X'{PRY}X", "description": "pry"}}, {"say": "Tried."}],
         "sub-task": [
             {"call": "bash", "arguments": {"command": "echo from below", "description": "x"}},
             {"think": "Hm.", "say": "Done below."},
@@ -75,3 +94,10 @@ def test_a_task_is_solved(harness: Any) -> None:
     (below,) = rows["delegate"]["ng_agent_observations"]["subagents"]
     assert [item["type"] for item in below["output"]] == ["function_call", "function_call_output", "reasoning", "message"]
     assert below["output"][1]["output"] == "from below\n"
+
+    # With all that it has, code in the sandbox opens nothing but its own model calls; and it was told nothing of the grader.
+    said = json.loads(rows["pry"]["response"]["output"][1]["output"])
+    assert len(said) == 10
+    assert set(said.values()) <= {401, 404}, said
+    told = json.dumps([row["response"] for row in rows.values()])
+    assert not [test for test in json.loads(harness.row["FAIL_TO_PASS"]) if test in told]
