@@ -52,7 +52,7 @@ class _Reader:
         kind = part.get("type")
         if kind == "text":
             self.items.append({**assistant_message(str(part.get("text") or "")), "id": f"msg_{part.get('id')}"})
-        elif kind == "reasoning":
+        elif kind == "reasoning" and part.get("text"):
             self.items.append(reasoning_item(f"rs_{part.get('id')}", str(part.get("text") or "")))
         elif kind == "tool":
             self._tool(part)

@@ -84,6 +84,7 @@ def test_a_refusal_is_final(tmp_path: Path, code: int, terminal: bool) -> None:
 
 def test_whatever_the_sandbox_wrote_can_be_read(tmp_path: Path) -> None:
     odd: list[Any] = [
+        {"type": "reasoning", "part": {"type": "reasoning"}},
         {"type": "text", "part": None},
         {"type": "text", "part": {"type": "text"}},
         {"type": "tool_use", "part": {"type": "tool", "state": "x"}},
