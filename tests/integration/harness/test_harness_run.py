@@ -162,3 +162,17 @@ async def test_a_bundle_is_copied_once(boxes: Boxes, opencode_bundle: Path) -> N
     assert (await box.exec(f"stat -c %i {where}/*")).stdout == first
     assert (await box.exec(f"ls {where}")).stdout.split() == ["opencode", "rg"]
     assert (await box.exec(f"{where}/rg --version | head -1")).stdout.startswith("ripgrep")
+
+
+async def test_a_full_disk_is_said_and_nothing_is_started(boxes: Boxes, tmp_path: Path, opencode_bundle: Path) -> None:
+    from responses_api_agents.opencode_agent.adapter import BUNDLE
+
+    box = await boxes.lend(provider_options={"tmpfs": {"/tmp": "size=1m"}})
+    with pytest.raises(ContractError, match=r"OpenCode could not be (copied|put) into the sandbox") as raised:
+        await place(box, BUNDLE, opencode_bundle, 120)
+    assert (raised.value.status, raised.value.terminal) == (503, False)
+    run = HarnessRun("Script", box, tmp_path, 1024)
+    assert not (await box.exec("cat /dev/zero > /tmp/full")).ok
+    with pytest.raises(ContractError, match=r"the session folder of Script could not be made: .*No space left"):
+        await run.prepare("a prompt", 60)
+    await run.end()
