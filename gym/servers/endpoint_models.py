@@ -27,7 +27,8 @@ from gym.models.sse import SSEEvent, SSEParser
 from gym.models.upstream import Upstream, UpstreamError
 from gym.protocol.errors import ContractError
 from gym.servers.context import ServerContext
-from gym.servers.event_streams import EventWriter, events_of, without_usage
+from gym.servers.endpoint_streams import events_of, without_usage
+from gym.servers.event_stream import EventStream
 from gym.servers.http import Answer, Call, Send, Stream
 from gym.servers.models import ModelServer
 
@@ -123,7 +124,7 @@ class EndpointModel(ModelServer):
         hidden = dialect == "chat_completions" and not options.get("include_usage")
         if hidden:
             body = {**body, "stream_options": {**options, "include_usage": True}}
-        out = EventWriter(send)
+        out = EventStream(send)
         try:
             async with self._stream(dialect, body, call) as chunks:
                 await out.begin()
@@ -163,7 +164,7 @@ class EndpointModel(ModelServer):
         asked = bool(fields_of(body.get("stream_options")).get("include_usage"))
         chat = {**chat, "stream": True, "stream_options": {"include_usage": True}}
         events = events_of(dialect, body, usage=asked)
-        out, ended = EventWriter(send), False
+        out, ended = EventStream(send), False
         try:
             async with self._stream("chat_completions", chat, call) as chunks:
                 await out.begin()
@@ -192,7 +193,7 @@ class EndpointModel(ModelServer):
         except ContractError as error:
             if not out.begun:
                 raise
-            await out.events(events.fail(error.message, error.kind))
+            await out.events(events.fail(error.message, "server_error"))
             raise
         await out.end()
         return 200

@@ -1,7 +1,7 @@
-"""Streamed answers on their way from an endpoint to a client: bytes as they came, or chunks as the client's events."""
+"""What becomes of an endpoint's stream of Chat Completions for a client of any dialect: the events, or bytes, that are sent on."""
 
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -9,43 +9,13 @@ import orjson
 from gym.models.calls import Dialect
 from gym.models.dialects.errors import error_events
 from gym.models.dialects.streams import ChatToMessages, ChatToResponses
-from gym.models.sse import SSEEvent, encode
-from gym.servers.http import Send
+from gym.models.sse import SSEEvent
 
 _END = SSEEvent(None, "[DONE]")
 _EVENT = re.compile(rb"(\r?\n\r?\n)")
 """What ends an event; text and ends alternate in what it splits."""
 _USAGE = re.compile(rb'"choices": ?\[\].*"usage": ?\{|"usage": ?\{.*"choices": ?\[\]')
 """A usage event; within a string the quotes would be escaped."""
-
-
-class EventWriter:
-    """A streamed answer on its way to the client."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.begun = False
-
-    async def begin(self) -> None:
-        """Send the head, once."""
-        if not self.begun:
-            self.begun = True
-            headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-
-    async def write(self, data: bytes) -> None:
-        """Send bytes, if there are any."""
-        if data:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    async def events(self, events: Iterable[SSEEvent]) -> None:
-        """Send events, in one piece."""
-        await self.begin()
-        await self.write(b"".join(map(encode, events)))
-
-    async def end(self) -> None:
-        """Send the end."""
-        await self._send({"type": "http.response.body", "body": b""})
 
 
 class ChatToChat:
