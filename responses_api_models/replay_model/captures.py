@@ -23,7 +23,7 @@ class Captures:
     def __init__(self, captures: Path) -> None:
         place = next((path for root in search_roots() if (path := root / captures).exists()), None)
         if place is None:
-            raise ValueError(f"captures: there is no {captures}: give the folder <output stem>_model_calls of a run, or a file of it")
+            raise ValueError(f"captures: {captures} does not exist: give the folder <output stem>_model_calls of a run, or a file of it")
         self._shown = captures
         try:
             self._folder, names = (place, {path.name for path in place.glob("*.jsonl")}) if place.is_dir() else (place.parent, {place.name})
@@ -39,9 +39,8 @@ class Captures:
         """The name of the file that a rollout plays, and what it holds. Raises ContractError, terminal, if that cannot be had."""
         name = self._name(capture_key)
         if name is None:
-            raise ContractError(
-                409, f"there is no capture of rollout {capture_key} in {self._shown}", kind="replay_model:unknown_rollout", terminal=True
-            )
+            reason = f"there is no capture of rollout {capture_key} in {self._shown}: give the rows of the recorded run, in their order"
+            raise ContractError(409, reason, kind="replay_model:unknown_rollout", terminal=True)
         try:
             capture = read_capture(self._folder / name)
             problem = f"{capture.unreadable} of its lines are no records, or lack what they refer to" if capture.unreadable else ""

@@ -81,5 +81,5 @@ def test_a_changed_prompt_is_refused_and_the_others_are_played(runs: GymRuns, is
 def test_captures_that_are_none_are_told_at_the_start(runs: GymRuns) -> None:
     config = f"{ENVIRONMENT}/configs/example_session_state_mgmt.yaml"
     code, _, errors = runs.run("eval", "run", "--config", config, *replaying(runs), "--output", runs.folder / "out.jsonl")
-    assert (code, "captures: there is no " in errors, "Traceback" in errors) == (1, True, False), errors
+    assert (code, "_model_calls does not exist" in errors, "Traceback" in errors) == (1, True, False), errors
     assert len(errors.splitlines()) < 4, errors

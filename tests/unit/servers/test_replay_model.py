@@ -191,10 +191,9 @@ async def test_one_file_is_one_rollout(rig: Rig, save: Save) -> None:
     save(call(0, asked("a"), answer("second try")), key="r1-a1")
     await replay(rig, folder / "r1.jsonl")
     assert said(await ask(rig, asked("a"))) == "first try"
-    assert refusal(await ask(rig, asked("a"), "r2"))[1:] == (
-        "replay_model:unknown_rollout",
-        f"there is no capture of rollout r2 in {folder / 'r1.jsonl'}",
-    )
+    _, kind, message = refusal(await ask(rig, asked("a"), "r2"))
+    assert kind == "replay_model:unknown_rollout"
+    assert message.startswith(f"there is no capture of rollout r2 in {folder / 'r1.jsonl'}: ")
 
 
 async def test_a_rollout_with_a_long_name_is_found(rig: Rig, save: Save) -> None:
@@ -323,11 +322,11 @@ async def test_captures_that_are_none_are_told_at_the_start(rig: Rig, tmp_path: 
     (tmp_path / "empty").mkdir()
     rows = tmp_path / "out.jsonl"
     rows.write_bytes(orjson.dumps({"reward": 1}))
-    expected = {"absent": "there is no ", "empty": "holds no *.jsonl", "out.jsonl": "holds no model calls"}
+    expected = {"absent": "does not exist", "empty": "holds no *.jsonl", "out.jsonl": "holds no model calls"}
     for name, reason in expected.items():
         with pytest.raises(ValueError, match=rf"^captures: .*{name}") as caught:
             await replay(rig, tmp_path / name)
-        assert reason.replace("*", "*") in str(caught.value)
+        assert reason in str(caught.value)
 
 
 async def test_many_rollouts_at_once_keep_apart(rig: Rig, save: Save) -> None:
