@@ -97,7 +97,7 @@ async def test_calls_are_played_in_order_and_a_repeat_shifts_nothing(rig: Rig, s
 
 async def test_equal_requests_get_their_replies_in_turn_and_then_the_last(rig: Rig, save: Save) -> None:
     body = asked("a")
-    busy = {"error": {"message": "busy", "type": "agent_request_failed", "terminal": False}}
+    busy = {"error": {"message": "busy", "type": "agent_request_failed", "param": None, "code": None, "terminal": False}}
     await replay(rig, save(call(0, body, busy, status=429), call(1, body, answer("one")), call(2, body, answer("two"))))
     replies = [await ask(rig, body) for _ in range(4)]
     assert [reply.status for reply in replies] == [429, 200, 200, 200]
