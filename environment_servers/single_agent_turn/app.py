@@ -1,8 +1,8 @@
 """One agent takes one turn at one task.
 
-The order: register resources close, seed, register agent close, open the record of model calls, open
-the agent session, the agent's `/v1/responses`, close the agent, close the record, verify, close the resources session. The agent is closed,
-and its close has succeeded, before anything is verified. Grader fields go to the resources server
+The order: register resources close, seed, register agent close, open the agent session, the agent's
+`/v1/responses`, close the agent, close the record of its model calls, verify, close the resources
+session. The agent is closed, and its close has succeeded, before anything is verified. Grader fields go to the resources server
 only; the agent sees `responses_create_params`.
 """
 
@@ -93,7 +93,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
             if isinstance(partial, dict) and episode.partial.get("partial_response") is None:
                 episode.partial["partial_response"] = partial
 
-        capture = RolloutCapture(self.context, info, episode.id, agent_session_id)
+        capture = RolloutCapture(self.context, info, episode.id, agent_session_id, self.used_keys)
 
         async def close_capture() -> None:
             await capture.close(episode.partial.get("partial_response"))

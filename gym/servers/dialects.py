@@ -12,6 +12,8 @@ import orjson
 from gym.models.calls import Dialect
 from gym.models.capture.facts import category_of, error_in
 from gym.models.capture.recorder import Recorder, Recording
+from gym.models.dialects.errors import error_body, error_events
+from gym.models.dialects.fields import fields_of
 from gym.models.sse import SSEEvent
 from gym.protocol.errors import ContractError
 from gym.servers.http import Answer, Call, Handler, Send, Stream, refusal_of, retry_after, to_json
@@ -87,13 +89,13 @@ class DialectRoute:
         try:
             recording = self._begin(call, request, streamed=True)
         except ContractError as error:
-            return await Outlet(send, self._dialect, None).answer(self._refused(error), None)
+            return await Outlet(send, self._dialect, None).answer(self._refused(error), [])
         outlet = Outlet(send, self._dialect, recording)
         async with outlet.kept_alive(self._keep_alive):
             answer = await self._asked(call, recording)
             if isinstance(answer, Stream):
                 return await self._passed_on(call, answer, outlet, recording)
-            return await outlet.answer(self._recorded(answer, recording), _event(self._dialect, answer))
+            return await outlet.answer(self._recorded(answer, recording), _events(self._dialect, answer))
 
     async def _passed_on(self, call: Call, stream: Stream, outlet: Outlet, recording: Recording | None) -> int:
         """Have the handler write its stream. What breaks before it has begun is an answer, afterwards a broken connection."""
@@ -111,18 +113,21 @@ class DialectRoute:
                 recording.end(status, reply, complete=not outlet.begun, category=category, error=refusal.message)
             if outlet.begun:
                 raise refusal from error
-            return await outlet.answer(answer, _event(self._dialect, answer))
+            return await outlet.answer(answer, _events(self._dialect, answer))
         finally:
             if recording is not None:
                 error = "the stream was not sent to its end"
                 recording.end(outlet.status, recording.partial(), complete=False, category="stream_truncated", error=error)
 
     def _refused(self, error: ContractError) -> Answer:
-        """An error as the dialect's clients know it; those that retry by themselves are told where it is pointless."""
+        """An error as the dialect's clients know it, with what our own look for; those that retry are told where it is pointless."""
         headers = retry_after(error)
         if error.terminal:
             headers["x-should-retry"] = "false"
-        return Answer(to_json(error.body()), error.status, headers=headers)
+        code, param = getattr(error, "code", None), getattr(error, "param", None)
+        body = error_body(self._dialect, error.status, error.message, code, param)
+        body["error"] |= {"type": error.kind, "terminal": error.terminal}
+        return Answer(to_json(body), error.status, headers=headers)
 
 
 def _cancelled(call: Call, recording: Recording | None) -> ContractError:
@@ -137,12 +142,11 @@ def _cancelled(call: Call, recording: Recording | None) -> ContractError:
     raise asyncio.CancelledError
 
 
-def _event(dialect: Dialect, answer: Answer) -> SSEEvent:
-    """An error as an event of a stream that has begun."""
-    body = _object(answer.body) or {}
-    if dialect == "chat_completions":
-        return SSEEvent(None, orjson.dumps(body).decode())
-    return SSEEvent("error", orjson.dumps({"type": "error", **body}).decode())
+def _events(dialect: Dialect, answer: Answer) -> list[SSEEvent]:
+    """What is no stream, in a stream that has begun: an error."""
+    error = fields_of((_object(answer.body) or {}).get("error"))
+    message = str(error.get("message") or f"the model answered {answer.status} with something that is no stream")
+    return error_events(dialect, answer.status, message, error.get("code") or error.get("type"))
 
 
 def _object(body: bytes) -> dict[str, Any] | None:

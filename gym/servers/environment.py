@@ -27,7 +27,7 @@ from gym.servers.cleanup import CleanupHandle, CleanupStack
 from gym.servers.context import ServerContext
 from gym.servers.http import Access, Call, parse
 from gym.servers.journal import Debt, Journal
-from gym.servers.rollout_capture import CLOSE_SECONDS
+from gym.servers.rollout_capture import CLOSE_SECONDS, UsedKeys
 
 log = logging.getLogger("gym.servers.environment")
 
@@ -103,6 +103,7 @@ class EnvironmentServer(Server, Generic[TaskInput]):
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._journal: Journal | None = None
+        self.used_keys = UsedKeys(unsure=False)
 
     async def run_episode(self, episode: Episode[TaskInput]) -> dict[str, Any]:
         """Run the episode and return its result. Set `episode.stage` on the way; register cleanup before asking for things."""
@@ -121,7 +122,9 @@ class EnvironmentServer(Server, Generic[TaskInput]):
 
     async def start(self) -> None:
         """Open the journal, which may hold what a predecessor that died left open."""
-        self._journal = Journal(self.context.state_dir / f"{self.context.instance}.journal")
+        path = self.context.state_dir / f"{self.context.instance}.journal"
+        self.used_keys = UsedKeys(unsure=path.exists())
+        self._journal = Journal(path)
 
     def background(self) -> list[Any]:
         """The payer of old debts."""

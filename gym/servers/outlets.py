@@ -7,7 +7,7 @@ error can only be an event.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 
 from gym.models.calls import Dialect
 from gym.models.capture.facts import finish_reason
@@ -57,14 +57,14 @@ class Outlet:
             await self._send(message)
         self._quiet_since = asyncio.get_running_loop().time()
 
-    async def answer(self, answer: Answer, error: SSEEvent | None) -> int:
-        """Send a reply that is no stream. Where the headers are out, an error goes as the event `error`."""
+    async def answer(self, answer: Answer, events: Iterable[SSEEvent]) -> int:
+        """Send a reply that is no stream; `events` in its place, where the headers are out."""
         async with self._passing:
             if not self._started:
                 self._started = True
                 await respond(self._send, answer)
                 return answer.status
-            body = encode(error) if error is not None else b""
+            body = b"".join(map(encode, events))
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
             return 200
 

@@ -1,12 +1,17 @@
-"""One episode's record of model calls, as its environment server sees it: opened before the agent acts, closed after the agent.
+"""One episode's record of model calls, as its environment server sees it: closed after the agent.
+
+A record begins with its first call. It is opened by hand only where something may stand under its key already, since that is one
+more request for each episode.
 
 Invariant: this never fails an episode. What cannot be learned is a gap in the report, and where tokens were asked for, the
 rollout is masked.
 """
 
+from collections import OrderedDict
 from typing import Any
 
 from gym.client import CallError
+from gym.models.capture.recorder import RECEIPTS
 from gym.models.capture.report import NO_RECORDS, UNREADABLE, Report, empty_report
 from gym.protocol import routes
 from gym.protocol.ids import EpisodeId
@@ -19,22 +24,40 @@ CLOSE_SECONDS = 5.0
 _NO_TRAINING: dict[str, Any] = {"items": None, "report": {}, "masked_reason": "capture_incomplete"}
 
 
+class UsedKeys:
+    """The capture keys that one environment server has used of late; a model server remembers no more closed ones than that."""
+
+    def __init__(self, *, unsure: bool) -> None:
+        """`unsure`: a predecessor may have used any."""
+        self._unsure, self._used = unsure, OrderedDict[str, None]()
+
+    def use(self, key: str) -> bool:
+        """Whether the key may have been used before; from now on it was."""
+        used = self._unsure or key in self._used
+        self._used[key] = None
+        self._used.move_to_end(key)
+        if len(self._used) > RECEIPTS:
+            self._used.popitem(last=False)
+        return used
+
+
 class RolloutCapture:
     """The record of what one agent asks of its model during one episode; `session_id` is the agent session's."""
 
-    def __init__(self, context: ServerContext, agent: PeerInfo, episode: EpisodeId, session_id: str) -> None:
+    def __init__(self, context: ServerContext, agent: PeerInfo, episode: EpisodeId, session_id: str, used: UsedKeys) -> None:
         self.report: Report | None = None
         """Once it is closed; None for an agent without a model."""
         self.prefix = routes.rollout_prefix(episode.capture_key, token_capture=agent.token_capture)
         self._agent, self._key, self._session_id, self._keep = agent, episode.capture_key, session_id, context.keep_captures
         info = context.peers.get(agent.model_server or "")
         self._model = None if info is None else context.peer(info.name, episode)
+        self._used = used
         self._elsewhere = agent.remote or (info is not None and info.remote)
         """Who makes or records the calls is not of this run, and need not know of records."""
 
     async def open(self) -> None:
-        """Begin the record, without what an earlier run left under the same key."""
-        if self._model is not None:
+        """Begin the record, without what an earlier episode may have left under the same key."""
+        if self._used.use(self._key) and self._model is not None:
             try:
                 await self._model.post(routes.OPEN_CAPTURE, {"session_id": self._session_id}, timeout=CLOSE_SECONDS, prefix=self.prefix)
             except CallError:

@@ -3,9 +3,10 @@
 Replies come from endpoints of all kinds, so nothing is taken for granted: what is not there, or is no number, is not known.
 """
 
-from typing import Any, cast
+from typing import Any
 
 from gym.models.calls import Dialect, ModelCall
+from gym.models.dialects.fields import fields_of, list_of
 
 _FINISH = {
     "end_turn": "stop",
@@ -23,7 +24,7 @@ _FINISH = {
 def note_reply(call: ModelCall) -> None:
     """Fill in what the call's response says of itself."""
     response = call.response or {}
-    usage = _object(response.get("usage"))
+    usage = fields_of(response.get("usage"))
     call.finish_reason = finish_reason(call.dialect, response)
     if call.dialect == "messages":
         read, made = _number(usage.get("cache_read_input_tokens")), _number(usage.get("cache_creation_input_tokens"))
@@ -35,8 +36,8 @@ def note_reply(call: ModelCall) -> None:
     before, after = ("input", "output") if call.dialect == "responses" else ("prompt", "completion")
     call.input_tokens = _number(usage.get(f"{before}_tokens"))
     call.output_tokens = _number(usage.get(f"{after}_tokens"))
-    call.cached_tokens = _number(_object(usage.get(f"{before}_tokens_details")).get("cached_tokens"))
-    call.reasoning_tokens = _number(_object(usage.get(f"{after}_tokens_details")).get("reasoning_tokens"))
+    call.cached_tokens = _number(fields_of(usage.get(f"{before}_tokens_details")).get("cached_tokens"))
+    call.reasoning_tokens = _number(fields_of(usage.get(f"{after}_tokens_details")).get("reasoning_tokens"))
 
 
 def finish_reason(dialect: Dialect, response: dict[str, Any]) -> str | None:
@@ -44,19 +45,19 @@ def finish_reason(dialect: Dialect, response: dict[str, Any]) -> str | None:
     if dialect == "messages":
         return _reason(response.get("stop_reason"))
     if dialect == "chat_completions":
-        choices = _list(response.get("choices"))
-        return _reason(_object(choices[0]).get("finish_reason")) if choices else None
+        choices = list_of(response.get("choices"))
+        return _reason(fields_of(choices[0]).get("finish_reason")) if choices else None
     if response.get("status") == "incomplete":
-        return _reason(_object(response.get("incomplete_details")).get("reason"))
+        return _reason(fields_of(response.get("incomplete_details")).get("reason"))
     if response.get("status") != "completed":
         return None
-    return "tool_calls" if any(_object(item).get("type") == "function_call" for item in _list(response.get("output"))) else "stop"
+    return "tool_calls" if any(fields_of(item).get("type") == "function_call" for item in list_of(response.get("output"))) else "stop"
 
 
 def error_in(response: dict[str, Any] | None) -> str | None:
     """The message of a reply that came with a good status, and says that it failed."""
     response = response or {}
-    error = _object(response.get("error"))
+    error = fields_of(response.get("error"))
     if response.get("status") not in ("failed", "cancelled") and not error:
         return None
     return str(error.get("message") or error.get("code") or f"the response {response.get('status')}")
@@ -78,11 +79,3 @@ def _reason(value: Any) -> str | None:
 
 def _number(value: Any) -> int | None:
     return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []

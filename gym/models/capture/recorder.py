@@ -30,7 +30,8 @@ log = logging.getLogger("gym.models.capture")
 
 _ROLLOUTS = 4096
 """How many rollouts are kept in mind; those that are idle longest are made again from their files."""
-_RECEIPTS = 20_000
+RECEIPTS = 20_000
+"""How many closed rollouts are remembered at most."""
 _RECEIPT_BYTES = 256 * 2**20
 _COMPRESS_BYTES = 1024
 
@@ -136,7 +137,7 @@ class Recorder:
         """Write down that a call begins. Raises ContractError: 410 if the rollout is closed, 400 if it has used up a budget."""
         rollout = self._rollout(key)
         if rollout.fenced:
-            raise ContractError(410, f"rollout {key} is closed, and makes no more model calls", kind="session_lost", terminal=True)
+            raise ContractError(410, f"rollout {key} is closed, and makes no more model calls", kind="session_lost", terminal=False)
         self._refuse_over_budget(rollout)
         call = ModelCall(uuid.uuid4().hex, rollout.next_index, dialect, streamed, request, started_at=time.time(), notes=notes)
         rollout.next_index += 1
@@ -316,7 +317,7 @@ class Recorder:
         packed = zlib.compress(report, 1) if len(report) > _COMPRESS_BYTES else report
         self._receipts[key] = _Receipt(session, packed, time.monotonic() + self._receipt_seconds)
         self._receipt_bytes += len(packed)
-        while (len(self._receipts) > _RECEIPTS or self._receipt_bytes > _RECEIPT_BYTES) and len(self._receipts) > 1:
+        while (len(self._receipts) > RECEIPTS or self._receipt_bytes > _RECEIPT_BYTES) and len(self._receipts) > 1:
             self._forget(next(iter(self._receipts)))
         self._receipt(next(iter(self._receipts)))  # so that they go when their time is over, and not only when there are many
 
