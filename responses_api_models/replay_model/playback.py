@@ -17,6 +17,15 @@ _ENDINGS = {"responses": 1, "chat_completions": 1, "messages": 2}
 """How many of the last events say that a reply has ended."""
 
 
+class RecordedError(ContractError):
+    """An error as its body has it, in whatever dialect; `code` and `param` are for the client's own typed errors."""
+
+    def __init__(self, status: int, error: Fields) -> None:
+        super().__init__(status, str(error["message"]), kind=str(error["type"]), terminal=error.get("terminal"))
+        self.code = error.get("code") or fields_of(error.get("details")).get("error_code")
+        self.param = error.get("param")
+
+
 def answer_of(call: ModelCall) -> Any:
     """What a handler returns to answer as was recorded. Raises ContractError for an error that was recorded."""
     status, reply = call.status or 200, call.response
@@ -24,7 +33,7 @@ def answer_of(call: ModelCall) -> Any:
         error = fields_of(fields_of(reply).get("error"))
         if "message" not in error or "type" not in error:
             return Answer(reply, status)
-        raise ContractError(status, str(error["message"]), kind=str(error["type"]), terminal=error.get("terminal"))
+        raise RecordedError(status, error)
     if call.streamed:
         return Stream(partial(_write_events, call))
     return Answer(reply, status) if call.complete else Stream(_break_off)

@@ -14,6 +14,7 @@ from gym.models.calls import CallNotes, ModelCall, TokenIds
 from gym.models.capture.folder import file_name
 from gym.models.capture.records import Writer, read_calls
 from gym.models.dialects.assemble import assembler
+from gym.models.dialects.errors import CONTEXT_OVERFLOW, error_body
 from gym.models.sse import SSEParser
 from responses_api_models.replay_model.app import ReplayModel
 from responses_api_models.replay_model.config import Config
@@ -242,6 +243,15 @@ async def test_token_ids_are_those_that_were_recorded(rig: Rig, save: Save) -> N
     report = (await rig.call("model", f"{route}/capture/close", {"response": answer("one")})).json()
     assert report["training"]["masked_reason"] is None
     assert report["training"]["items"][-1]["generation_token_ids"] == [3]
+
+
+@pytest.mark.parametrize("dialect", ROUTES)
+async def test_a_typed_error_keeps_its_code(rig: Rig, save: Save, dialect: Any) -> None:
+    body = error_body(dialect, 400, "it is too long", CONTEXT_OVERFLOW, "input")
+    body["error"] |= {"type": "agent_request_failed", "terminal": True}
+    await replay(rig, save(call(0, asked("a"), body, status=400, dialect=dialect)))
+    reply = await ask(rig, asked("a"), dialect=dialect)
+    assert (reply.status, reply.json()) == (400, body)
 
 
 SCRIPT = [
