@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import psutil
 import pytest
 
 from gym.models.calls import CallNotes
@@ -69,6 +70,15 @@ async def test_a_call_is_on_file_before_it_is_made_and_its_end_before_it_is_answ
     assert [next(iter(line)) for line in lines_of(tmp_path)] == ["begin", "end"]
     recording.end(500, None)  # what comes later counts for nothing
     assert len(lines_of(tmp_path)) == 2
+
+
+async def test_what_an_earlier_call_said_is_not_written_again(tmp_path: Path) -> None:
+    at, items = recorder(tmp_path), list[Any]()
+    for turn in range(5):
+        items.append({"role": "user", "content": f"{turn}" * 500})
+        at.begin(KEY, "responses", {"input": list(items)}, CallNotes(), streamed=False, token_capture=False).end(200, REPLY)
+    assert [len(line["request"]["input"]) for line in lines_of(tmp_path)[::2]] == [1] * 5
+    assert read_calls(at.raw(KEY).splitlines())[-1].request == {"input": items}
 
 
 async def test_the_report_of_a_rollout(tmp_path: Path) -> None:
@@ -268,13 +278,12 @@ async def test_files_are_dropped_and_remembered_within_bounds(tmp_path: Path, mo
     monkeypatch.setattr(module, "_ROLLOUTS", 3)
     monkeypatch.setattr(module, "RECEIPTS", 3)
     monkeypatch.setattr("gym.models.capture.folder._OPEN_FILES", 2)
-    at, descriptors = recorder(tmp_path), Path("/proc/self/fd")
-    files = len(list(descriptors.iterdir()))
+    at, files = recorder(tmp_path), psutil.Process().num_fds()
     keys = [f"r{number}" for number in range(8)]
     for text in ("first", "second"):
         for key in keys:
             ask(at, text * 50, key)
-    assert len(list(descriptors.iterdir())) - files <= 2
+    assert psutil.Process().num_fds() - files <= 2
     assert len(at._rollouts) <= 3
     for key in keys:
         report = close(at, key=key)
