@@ -101,7 +101,7 @@ def test_a_model_server_that_is_killed_in_a_call_leaves_a_gap(runs: GymRuns) -> 
     os.kill(model_server(runs).pid, signal.SIGKILL)
     assert started.ended(60) == 76, started.errors
     (failure,) = runs.lines("out_failures.jsonl")
-    (gap,) = failure["ng_model_call_capture"]["gaps"]
+    (gap,) = failure["_ng_failure_record"]["failure"]["ng_model_call_capture"]["gaps"]
     assert gap["code"] in ("model_call_capture_incomplete", "model_call_capture_unreadable")
     if gap["code"] == "model_call_capture_incomplete":  # it was back in time to be asked
         first, second = saved(runs)[failure["_ng_rollout_id"]]
@@ -109,8 +109,8 @@ def test_a_model_server_that_is_killed_in_a_call_leaves_a_gap(runs: GymRuns) -> 
     runs.check_nothing_left()
 
 
-def test_a_model_server_that_is_killed_between_calls_costs_no_record(runs: GymRuns) -> None:
-    """The second attempt is whole, and the first one's record is its own."""
+def test_the_attempt_after_a_killed_model_server_is_whole(runs: GymRuns) -> None:
+    """Each attempt has a record of its own."""
     rows = runs.rows(row("cut", GOOD[0], {"say": "Done.", "sleep": 2}))
     given = ["--config", EXAMPLE, "--model-type", "scripted_model", "--input", rows, "--output", runs.folder / "out.jsonl"]
     started = runs.begin("eval", "run", *given, "--attempts", "2", "isolation=process", "observability_enabled=true")
