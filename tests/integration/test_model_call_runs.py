@@ -77,6 +77,17 @@ def test_what_stands_when_a_budget_is_used_up_is_graded(runs: GymRuns, budget: s
     assert runs.lines("out_failures.jsonl") == []
 
 
+def test_without_token_ids_there_is_nothing_to_train_on(runs: GymRuns) -> None:
+    tokens = ("token_id_capture.enabled=true", "token_id_capture.all_agents=true")
+    started = evaluate(runs, row("good", *GOOD), arguments=(*tokens, "--attempts", "3"))
+    assert started.process.returncode == 76, started.errors
+    (masked,) = runs.lines("out.jsonl")
+    assert (masked["mask_sample"], masked["failure_kind"], masked["_ng_attempt_index"]) == (True, "token_capture_failed", 0)
+    told = masked["_ng_token_capture"]
+    assert (told["masked_reason"], told["n_calls"], told["n_calls_with_tokens"]) == ("no_token_ids", 2, 0)
+    assert [item["type"] for item in masked["response"]["output"]] == ["function_call", "function_call_output", "message"]
+
+
 def model_server(runs: GymRuns) -> psutil.Process:
     """The process of the model server."""
     found = [process for process in map(psutil.Process, runs.processes()) if process.cmdline()[:1] == ["gym server policy_model"]]
