@@ -10,7 +10,7 @@ import pytest
 
 from gym.models.calls import ModelCall
 from gym.models.capture.records import read_calls
-from tests.integration.conftest import GymRuns, wait_for
+from tests.integration.conftest import GymRuns, Started, wait_for
 from tests.integration.test_bad_models import EXAMPLE, GOOD, evaluate, row
 
 pytestmark = pytest.mark.slow
@@ -104,11 +104,17 @@ def begun(runs: GymRuns, count: int) -> Any:
     return any(holds(path) for path in runs.state.rglob("captures/policy_model/*.jsonl"))
 
 
-def test_a_model_server_that_is_killed_in_a_call_leaves_a_gap(runs: GymRuns) -> None:
-    rows = runs.rows(row("cut", GOOD[0], {"hang": True}))
+def in_its_second_call(runs: GymRuns, step: dict[str, Any], attempts: int) -> Started:
+    """A run whose only rollout has made its first call, and is in its second."""
+    rows = runs.rows(row("cut", GOOD[0], step))
     given = ["--config", EXAMPLE, "--model-type", "scripted_model", "--input", rows, "--output", runs.folder / "out.jsonl"]
-    started = runs.begin("eval", "run", *given, "--attempts", "1", "isolation=process", "observability_enabled=true")
+    started = runs.begin("eval", "run", *given, "--attempts", attempts, "isolation=process", "observability_enabled=true")
     wait_for(lambda: begun(runs, 2), lambda: f"a second call is begun; {started.errors}", 30)
+    return started
+
+
+def test_a_model_server_that_is_killed_in_a_call_leaves_a_gap(runs: GymRuns) -> None:
+    started = in_its_second_call(runs, {"hang": True}, 1)
     os.kill(model_server(runs).pid, signal.SIGKILL)
     assert started.ended(60) == 76, started.errors
     (failure,) = runs.lines("out_failures.jsonl")
@@ -122,10 +128,7 @@ def test_a_model_server_that_is_killed_in_a_call_leaves_a_gap(runs: GymRuns) -> 
 
 def test_the_attempt_after_a_killed_model_server_is_whole(runs: GymRuns) -> None:
     """Each attempt has a record of its own."""
-    rows = runs.rows(row("cut", GOOD[0], {"say": "Done.", "sleep": 2}))
-    given = ["--config", EXAMPLE, "--model-type", "scripted_model", "--input", rows, "--output", runs.folder / "out.jsonl"]
-    started = runs.begin("eval", "run", *given, "--attempts", "2", "isolation=process", "observability_enabled=true")
-    wait_for(lambda: begun(runs, 2), lambda: f"a second call is begun; {started.errors}", 30)
+    started = in_its_second_call(runs, {"say": "Done.", "sleep": 2}, 2)
     os.kill(model_server(runs).pid, signal.SIGKILL)
     assert started.ended(60) == 0, started.errors
     (measured,) = runs.lines("out.jsonl")
@@ -133,4 +136,19 @@ def test_the_attempt_after_a_killed_model_server_is_whole(runs: GymRuns) -> None
     assert (measured["_ng_attempt_index"], measured["ng_model_call_capture"]["rollout_id"]) == (1, key)
     assert measured["ng_model_call_capture"]["gaps"] == []
     assert [call.complete for call in saved(runs)[key]] == [True, True]
+    runs.check_nothing_left()
+
+
+def test_a_call_whose_end_cannot_be_written_is_answered_all_the_same(runs: GymRuns) -> None:
+    started = in_its_second_call(runs, {"say": "Done.", "sleep": 2}, 1)
+    model_server(runs).rlimit(psutil.RLIMIT_FSIZE, (1, 1))  # no file of its may grow any more
+    assert started.ended(60) == 0, started.errors
+    (measured,) = runs.lines("out.jsonl")
+    assert measured["reward"] == 1.0
+    assert measured["response"]["output"][-1]["content"][0]["text"] == "Done."
+    gaps = measured["ng_model_call_capture"]["gaps"]
+    assert {gap["code"] for gap in gaps} == {"model_call_capture_incomplete"}
+    assert gaps[0]["detail"] == "the end of call 1 could not be written: File too large"
+    first, second = saved(runs)[measured["_ng_rollout_id"]]
+    assert (first.complete, second.status) == (True, None)
     runs.check_nothing_left()
