@@ -4,6 +4,7 @@
 #   scripts/test.sh [PYTEST ARGUMENT...]
 #
 # Tests that need a Docker engine or bubblewrap are skipped with a reason where there is none; with GYM_TEST_STRICT=1 they fail.
+# Tests with a real vLLM engine (tests/engine) come last, and only where no arguments are given; without one they are skipped.
 #
 #   GYM_TEST_WORKERS   how many test processes run at once (default 2)
 set -euo pipefail
@@ -24,14 +25,20 @@ check deptry gym
 check vulture
 [ ${#failed[@]} = 0 ] || echo "== FAILED, the tests run all the same: ${failed[*]}"
 
+which=("$@")
+[ $# != 0 ] || which=(--ignore tests/engine)
 echo "== pytest"
 status=0
-pytest -n "${GYM_TEST_WORKERS:-2}" "$@" || status=$?
+pytest -n "${GYM_TEST_WORKERS:-2}" "${which[@]}" || status=$?
 if [ "$status" = 1 ]; then
   # A test that fails beside others and passes alone met a busy machine; it is named above, and worth steadying.
   echo "== the failed tests once more, alone"
   status=0
-  pytest --last-failed --last-failed-no-failures none "$@" || status=$?
+  pytest --last-failed --last-failed-no-failures none "${which[@]}" || status=$?
+fi
+if [ $# = 0 ]; then
+  echo "== pytest with a real vLLM engine, which wants the machine for itself"
+  pytest tests/engine || [ "$status" != 0 ] || status=1
 fi
 [ ${#failed[@]} = 0 ] || exit 1
 exit "$status"

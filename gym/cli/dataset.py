@@ -24,7 +24,7 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the export goes; for atif a folder.")],
     format: Annotated[str, typer.Option("--format", "-f", metavar="FORMAT", help=f"Who is to read it: {', '.join(FORMATS)}.")],
     include_masked: Annotated[bool, typer.Option("--include-masked", help="Write rollouts too that must not be trained on.")] = False,
-    token_ids: Annotated[bool, typer.Option("--token-ids", help="With trl: token ids and a mask, in place of messages.")] = False,
+    token_ids: Annotated[bool, typer.Option("--token-ids", help="With trl: token ids and labels, in place of messages.")] = False,
     rollout_index: Annotated[
         int | None, typer.Option("--rollout-index", min=0, metavar="N", help="Only rollout N of each task; for predictions 0 unless given.")
     ] = None,

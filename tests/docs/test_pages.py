@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_INLINE = re.compile(r"`(gym (?:env|eval) [^`]+)`")
+_INLINE = re.compile(r"`(gym (?:env|eval|dataset) [^`]+)`")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 

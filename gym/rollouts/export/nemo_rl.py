@@ -4,8 +4,6 @@ That is the form in which they are written already, so a line goes on as it is. 
 stop at is left out.
 """
 
-import orjson
-
 from gym.rollouts.export.rollout import Rollout, Unusable
 from gym.rollouts.export.turns import turns_wanted
 
@@ -15,9 +13,4 @@ def nemo_rl(rollout: Rollout) -> bytes:
     turns_wanted(rollout)
     if rollout.reward is None:
         raise Unusable("no reward")
-    if isinstance(rollout.params["input"], str):
-        # A prompt that is bare text would be searched for images letter by letter.
-        row = orjson.loads(rollout.raw)
-        row["responses_create_params"]["input"] = rollout.input_items
-        return orjson.dumps(row)
     return rollout.raw

@@ -1,7 +1,8 @@
 """TRL's data sets: prompt and completion as messages, or the token ids themselves.
 
 With token ids a record is what TRL's SFT trainer takes for tokenized already: it trains on exactly
-these ids, and by `completion_mask` on those alone that the model generated.
+these ids, and by `labels` on those alone that the model generated. A `completion_mask` would say the
+same, but to a trainer whose data is tokenized only where `completion_only_loss` is set.
 """
 
 from typing import Any
@@ -15,6 +16,9 @@ from gym.rollouts.export.rollout import Rollout
 from gym.rollouts.export.sequence import sequence_of
 from gym.rollouts.export.turns import turns_wanted
 
+_IGNORED = -100
+"""The label of a token that nothing is learnt from."""
+
 
 def trl(rollout: Rollout) -> bytes:
     """The record of a rollout as messages. Raises Unusable."""
@@ -27,7 +31,8 @@ def trl(rollout: Rollout) -> bytes:
 def trl_token_ids(rollout: Rollout) -> bytes:
     """The record of a rollout as token ids. Raises Unusable."""
     tokens = sequence_of(turns_wanted(rollout))
-    record = {"input_ids": tokens.prompt + tokens.response, "completion_mask": [0] * len(tokens.prompt) + tokens.mask}
+    ids, mask = tokens.prompt + tokens.response, [0] * len(tokens.prompt) + tokens.mask
+    record = {"input_ids": ids, "labels": [token if generated else _IGNORED for token, generated in zip(ids, mask, strict=True)]}
     return _record(rollout, record)
 
 

@@ -71,6 +71,15 @@ async def test_a_call_is_on_file_before_it_is_made_and_its_end_before_it_is_answ
     assert len(lines_of(tmp_path)) == 2
 
 
+async def test_what_an_earlier_call_said_is_not_written_again(tmp_path: Path) -> None:
+    at, items = recorder(tmp_path), list[Any]()
+    for turn in range(5):
+        items.append({"role": "user", "content": f"{turn}" * 500})
+        at.begin(KEY, "responses", {"input": list(items)}, CallNotes(), streamed=False, token_capture=False).end(200, REPLY)
+    assert [len(line["request"]["input"]) for line in lines_of(tmp_path)[::2]] == [1] * 5
+    assert read_calls(at.raw(KEY).splitlines())[-1].request == {"input": items}
+
+
 async def test_the_report_of_a_rollout(tmp_path: Path) -> None:
     at = recorder(tmp_path)
     ask(at)
@@ -264,17 +273,21 @@ async def test_what_cannot_be_said_in_json_is_a_gap_and_no_error(tmp_path: Path)
     assert "TypeError" in close(at)["gaps"][0]["detail"]
 
 
+def open_files() -> int:
+    """Of this process."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 async def test_files_are_dropped_and_remembered_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ROLLOUTS", 3)
     monkeypatch.setattr(module, "RECEIPTS", 3)
     monkeypatch.setattr("gym.models.capture.folder._OPEN_FILES", 2)
-    at, descriptors = recorder(tmp_path), Path("/proc/self/fd")
-    files = len(list(descriptors.iterdir()))
+    at, files = recorder(tmp_path), open_files()
     keys = [f"r{number}" for number in range(8)]
     for text in ("first", "second"):
         for key in keys:
             ask(at, text * 50, key)
-    assert len(list(descriptors.iterdir())) - files <= 2
+    assert open_files() - files <= 2
     assert len(at._rollouts) <= 3
     for key in keys:
         report = close(at, key=key)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gym.cli.main import run as gym
 from gym.config.errors import UserError
 from gym.models.calls import CallNotes, ModelCall, TokenIds
-from gym.models.tokens import TOKEN_FIELDS, check_contiguous, training_of
+from gym.models.tokens import TOKEN_FIELDS, training_of
 from gym.rollouts.export import ExportOptions, Format, Summary, export
 from gym.rollouts.export.rollout import Rollout, Unusable
 from gym.rollouts.export.turns import LiftedRow, load_row, turns_of
@@ -104,13 +104,6 @@ def test_nemo_rl_gets_the_rows_as_they_are(bench: Bench) -> None:
     assert (summary.written, summary.skipped) == (1, {"no token ids": [2], "no reward": [3]})
 
 
-def test_nemo_rl_gets_a_prompt_that_is_text_as_a_message(bench: Bench) -> None:
-    bench.write(row(responses_create_params={"input": "Oslo?"}))
-    (written,) = bench.lines("nemo-rl")
-    assert written["responses_create_params"]["input"] == [{"type": "message", "role": "user", "content": "Oslo?"}]
-    assert check_contiguous(written["response"]["output"]) is None
-
-
 def test_verl_gets_its_columns_and_the_tokens_as_one_sequence(bench: Bench) -> None:
     bench.write(row(0, expected_answer=[5]), row(1, items=[SAID]))
     bench.export("verl", "export.parquet")
@@ -145,7 +138,7 @@ def test_trl_gets_token_ids_where_they_are_asked_for(bench: Bench) -> None:
     bench.write(row(), row(1, items=[SAID]))
     (written,) = bench.lines("trl", token_ids=True)
     assert written["input_ids"] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
-    assert written["completion_mask"] == [0, 0, 0, 1, 1, 0, 0, 1, 1, 1]
+    assert written["labels"] == [-100, -100, -100, 4, 5, -100, -100, 8, 9, 10]
     assert "prompt" not in written  # TRL would tokenize it anew
 
 
