@@ -88,6 +88,27 @@ def test_without_token_ids_there_is_nothing_to_train_on(runs: GymRuns) -> None:
     assert [item["type"] for item in masked["response"]["output"]] == ["function_call", "function_call_output", "message"]
 
 
+def test_a_second_evaluation_on_the_same_servers_is_recorded_anew(runs: GymRuns) -> None:
+    """Its rollouts have the names, and so the capture keys, of the first one's."""
+    started = runs.begin("env", "start", "--json", "--config", EXAMPLE, "--model-type", "scripted_model", "observability_enabled=true")
+    started.ready()
+    given = ["--input", runs.rows(row("good", *GOOD)), "--output", runs.folder / "out.jsonl", "--overwrite"]
+    identities: set[str] = set()
+    for _ in range(2):
+        code, _, errors = runs.run("eval", "run", "--no-serve", *given, "--env", "example_session_state_mgmt_environment_server")
+        assert code == 0, errors
+        (measured,) = runs.lines("out.jsonl")
+        assert measured["ng_model_call_capture"]["gaps"] == []
+        (calls,) = saved(runs).values()
+        assert len(calls) == 2
+        identities |= {call.call_id for call in calls}
+    assert len(identities) == 4
+    assert not list(runs.state.glob("runs/*/captures/*/*"))  # what was saved is not kept twice
+    started.signal()
+    assert started.ended() == 130
+    runs.check_nothing_left()
+
+
 def model_server(runs: GymRuns) -> psutil.Process:
     """The process of the model server."""
     found = [process for process in map(psutil.Process, runs.processes()) if process.cmdline()[:1] == ["gym server policy_model"]]
