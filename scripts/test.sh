@@ -25,20 +25,28 @@ check deptry gym
 check vulture
 [ ${#failed[@]} = 0 ] || echo "== FAILED, the tests run all the same: ${failed[*]}"
 
-which=("$@")
-[ $# != 0 ] || which=(--ignore tests/engine)
-echo "== pytest"
+# A test that fails beside others and passes alone met a busy machine; it is named, and worth steadying.
+tests() {
+  local code=0
+  pytest "${workers[@]}" "$@" || code=$?
+  if [ "$code" = 1 ]; then
+    echo "== the failed tests once more, alone"
+    code=0
+    pytest --last-failed --last-failed-no-failures none "$@" || code=$?
+  fi
+  [ "$code" = 0 ] || status=$code
+}
+
 status=0
-pytest -n "${GYM_TEST_WORKERS:-2}" "${which[@]}" || status=$?
-if [ "$status" = 1 ]; then
-  # A test that fails beside others and passes alone met a busy machine; it is named above, and worth steadying.
-  echo "== the failed tests once more, alone"
-  status=0
-  pytest --last-failed --last-failed-no-failures none "${which[@]}" || status=$?
-fi
-if [ $# = 0 ]; then
+workers=(-n "${GYM_TEST_WORKERS:-2}")
+echo "== pytest"
+if [ $# != 0 ]; then
+  tests "$@"
+else
+  tests --ignore tests/engine
   echo "== pytest with a real vLLM engine, which wants the machine for itself"
-  pytest tests/engine || [ "$status" != 0 ] || status=1
+  workers=()
+  tests tests/engine
 fi
 [ ${#failed[@]} = 0 ] || exit 1
 exit "$status"

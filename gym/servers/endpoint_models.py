@@ -7,8 +7,7 @@ told from other refusals by the endpoint's own words for it, never by the text o
 """
 
 import contextlib
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -16,28 +15,24 @@ import orjson
 
 from gym.models.calls import CallNotes, Dialect, TokenIds
 from gym.models.config import EndpointConfig
-from gym.models.dialects.errors import CONTEXT_OVERFLOW, error_events
+from gym.models.dialects.errors import CONTEXT_OVERFLOW
 from gym.models.dialects.fields import fields_of, list_of
 from gym.models.dialects.from_chat import chat_to_message, chat_to_response
 from gym.models.dialects.histories import Options
-from gym.models.dialects.streams import ChatToMessages, ChatToResponses
 from gym.models.dialects.to_chat import messages_to_chat, responses_to_chat
 from gym.models.dialects.whole import stream_of
 from gym.models.endpoints import Endpoints
 from gym.models.engine_tokens import ASKED, EngineTokens
-from gym.models.sse import SSEEvent, SSEParser, encode
+from gym.models.sse import SSEEvent, SSEParser
 from gym.models.upstream import Upstream, UpstreamError
 from gym.protocol.errors import ContractError
 from gym.servers.context import ServerContext
+from gym.servers.endpoint_streams import events_of, without_usage
+from gym.servers.event_stream import EventStream
 from gym.servers.http import Answer, Call, Send, Stream
 from gym.servers.models import ModelServer
 
 _PATHS: dict[Dialect, str] = {"responses": "/responses", "chat_completions": "/chat/completions", "messages": "/messages"}
-_END = SSEEvent(None, "[DONE]")
-_EVENT = re.compile(rb"(\r?\n\r?\n)")
-"""What ends an event; text and ends alternate in what it splits."""
-_USAGE = re.compile(rb'"choices": ?\[\].*"usage": ?\{|"usage": ?\{.*"choices": ?\[\]')
-"""A usage event; within a string the quotes would be escaped."""
 
 
 class EndpointModel(ModelServer):
@@ -129,11 +124,11 @@ class EndpointModel(ModelServer):
         hidden = dialect == "chat_completions" and not options.get("include_usage")
         if hidden:
             body = {**body, "stream_options": {**options, "include_usage": True}}
-        out = _Out(send)
+        out = EventStream(send)
         try:
             async with self._stream(dialect, body, call) as chunks:
                 await out.begin()
-                async for chunk in _without_usage(chunks) if hidden else chunks:
+                async for chunk in without_usage(chunks) if hidden else chunks:
                     await out.write(chunk)
         except UpstreamError as error:
             empty = await self._nothing(error, body, call.notes)
@@ -168,8 +163,8 @@ class EndpointModel(ModelServer):
         """Send a streamed answer on, each chunk as the events that it is in the client's dialect."""
         asked = bool(fields_of(body.get("stream_options")).get("include_usage"))
         chat = {**chat, "stream": True, "stream_options": {"include_usage": True}}
-        events = _events(dialect, body, usage=asked)
-        out, ended = _Out(send), False
+        events = events_of(dialect, body, usage=asked)
+        out, ended = EventStream(send), False
         try:
             async with self._stream("chat_completions", chat, call) as chunks:
                 await out.begin()
@@ -198,7 +193,7 @@ class EndpointModel(ModelServer):
         except ContractError as error:
             if not out.begun:
                 raise
-            await out.events(events.fail(error.message, error.kind))
+            await out.events(events.fail(error.message, "server_error"))
             raise
         await out.end()
         return 200
@@ -248,62 +243,6 @@ class EndpointModel(ModelServer):
         return ContractError(502, reason, kind="agent_request_failed")
 
 
-class _Out:
-    """A streamed answer on its way to the client."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self.begun = False
-
-    async def begin(self) -> None:
-        """Send the head, once."""
-        if not self.begun:
-            self.begun = True
-            headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-
-    async def write(self, data: bytes) -> None:
-        """Send bytes, if there are any."""
-        if data:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
-
-    async def events(self, events: Iterable[SSEEvent]) -> None:
-        """Send events, in one piece."""
-        await self.begin()
-        await self.write(b"".join(map(encode, events)))
-
-    async def end(self) -> None:
-        """Send the end."""
-        await self._send({"type": "http.response.body", "body": b""})
-
-
-class _ChatToChat:
-    """Chunks for a client of the same dialect: as they came, but for usage that it did not ask for."""
-
-    def __init__(self, usage: bool) -> None:
-        self._usage = usage
-
-    def add(self, chunk: dict[str, Any]) -> list[SSEEvent]:
-        """The chunk as an event."""
-        if not self._usage and not chunk.get("choices"):
-            return []
-        return [SSEEvent(None, orjson.dumps(chunk).decode())]
-
-    def finish(self) -> list[SSEEvent]:
-        """The end of every stream of this dialect."""
-        return [_END]
-
-    def fail(self, message: str, code: str) -> list[SSEEvent]:
-        """An error, as endpoints send it within a stream."""
-        return error_events("chat_completions", 502, message, code)
-
-
-def _events(dialect: Dialect, body: dict[str, Any], *, usage: bool) -> ChatToResponses | ChatToMessages | _ChatToChat:
-    if dialect == "responses":
-        return ChatToResponses(body)
-    return ChatToMessages(body) if dialect == "messages" else _ChatToChat(usage)
-
-
 def _to_chat(dialect: Dialect, body: dict[str, Any], options: Options) -> dict[str, Any]:
     if dialect == "responses":
         return responses_to_chat(body, options)
@@ -326,15 +265,3 @@ def _put_tokens(dialect: Dialect, reply: dict[str, Any], tokens: TokenIds) -> No
             "generation_token_ids": tokens.generation,
             "generation_log_probs": tokens.log_probs,
         }
-
-
-async def _without_usage(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The bytes of a stream of Chat Completions without its usage event: the one that has usage and no choice."""
-    rest = b""
-    async for chunk in chunks:
-        *whole, rest = _EVENT.split(rest + chunk)
-        kept = b"".join(text + end for text, end in zip(whole[::2], whole[1::2], strict=True) if not _USAGE.search(text))
-        if kept:
-            yield kept
-    if rest:
-        yield rest

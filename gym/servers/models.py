@@ -63,6 +63,9 @@ class ModelServer(Server):
         """`GET /v1/models`."""
         return {"object": "list", "data": []}
 
+    def rollout_closed(self, capture_key: str, report: Report) -> None:
+        """Run once when the record of a rollout is closed: let go of what was held for it. May add to the report."""
+
     def route_specs(self) -> list[RouteSpec]:
         """The three dialects, and the record. A client that goes away stops its call, so that nobody pays for unread tokens."""
 
@@ -106,6 +109,7 @@ class ModelServer(Server):
                 whole = all(gap["code"] == NO_RECORDS for gap in report["gaps"])
                 training = training_of(capture.calls, request.response, capture_complete=whole)
                 report["training"] = {"items": training.items, "report": training.report, "masked_reason": training.masked_reason}
+            self.rollout_closed(_key(call), report)
 
         return Answer(self.recorder.close(_key(call), request.session_id, keep=request.keep, finish=finish))
 

@@ -82,6 +82,7 @@ def test_commands_parse(page: Path) -> None:
 
 FOLLOWED = [
     "docs/configuration.md",
+    "docs/replay.md",
     "docs/rollouts.md",
     *(f"resources_servers/{name}/README.md" for name in ("example_single_tool_call", "example_session_state_mgmt")),
 ]

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gym.models.calls import CallNotes, Dialect, ModelCall, TokenIds
@@ -126,7 +126,7 @@ VALUES = SMALL | st.lists(SMALL, max_size=3) | WORTH | ITEMS
 BODIES = st.dictionaries(st.sampled_from(["input", "messages", "tools", "instructions", "system", "n"]), VALUES, max_size=5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(BODIES, st.none() | BODIES), max_size=6))
 def test_whatever_is_sent_is_read_back(bodies: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> None:
     calls = [made(index, request, response) for index, (request, response) in enumerate(bodies)]

@@ -71,6 +71,15 @@ async def test_a_call_is_on_file_before_it_is_made_and_its_end_before_it_is_answ
     assert len(lines_of(tmp_path)) == 2
 
 
+async def test_what_an_earlier_call_said_is_not_written_again(tmp_path: Path) -> None:
+    at, items = recorder(tmp_path), list[Any]()
+    for turn in range(5):
+        items.append({"role": "user", "content": f"{turn}" * 500})
+        at.begin(KEY, "responses", {"input": list(items)}, CallNotes(), streamed=False, token_capture=False).end(200, REPLY)
+    assert [len(line["request"]["input"]) for line in lines_of(tmp_path)[::2]] == [1] * 5
+    assert read_calls(at.raw(KEY).splitlines())[-1].request == {"input": items}
+
+
 async def test_the_report_of_a_rollout(tmp_path: Path) -> None:
     at = recorder(tmp_path)
     ask(at)

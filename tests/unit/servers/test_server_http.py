@@ -81,14 +81,15 @@ async def test_errors_have_one_shape_whatever_is_wrong(rig: Rig, odd: Odd) -> No
         reply = await send(method, url + path, auth, body)
         error = reply.json()["error"]
         assert reply.status == status, (method, path)
-        assert set(error) == {"message", "type", "terminal"}
+        assert set(error) - {"code", "param"} == {"message", "type", "terminal"}  # those two are the dialect's own
         assert error["message"]
         assert reply.headers["content-type"] == "application/json"
 
 
 async def test_what_broke_inside_is_named_without_traceback_or_secret(rig: Rig, odd: Odd) -> None:
     reply = await rig.call("odd", ROUTE, {"do": "break"})
-    assert reply.json()["error"] == {"message": "RuntimeError: inside, token=[redacted]", "type": "odd:internal_error", "terminal": False}
+    said = {"message": "RuntimeError: inside, token=[redacted]", "type": "odd:internal_error", "terminal": False}
+    assert reply.json()["error"] == {**said, "param": None, "code": None}
 
 
 async def test_a_peers_refusal_keeps_status_kind_and_retry_after(rig: Rig, odd: Odd) -> None:
