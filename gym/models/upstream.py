@@ -68,7 +68,8 @@ class Upstream:
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=self.timeout, sock_connect=10),
-            headers={"authorization": f"Bearer {self.api_key}", "content-type": "application/json", **self.extra_headers},
+            headers={"authorization": f"Bearer {self.api_key}", "content-type": "application/json"}
+            | {name.lower(): value for name, value in self.extra_headers.items()},
         )
 
     async def aclose(self) -> None:

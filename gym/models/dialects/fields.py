@@ -10,6 +10,11 @@ def fields_of(value: Any) -> Fields:
     return cast(Fields, value) if isinstance(value, dict) else {}
 
 
+def count_of(value: Any) -> int:
+    """`value` if it counts something, else 0."""
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**63 else 0
+
+
 def list_of(value: Any) -> list[Any]:
     """`value` if it is a list, else an empty one."""
     return cast(list[Any], value) if isinstance(value, list) else []

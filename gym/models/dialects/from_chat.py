@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from gym.models.dialects.arguments import input_of
-from gym.models.dialects.fields import fields_of, list_of
+from gym.models.dialects.fields import count_of, fields_of, list_of
 from gym.models.dialects.histories import Options, turns_to_messages
 from gym.models.dialects.items import (
     Body,
@@ -174,10 +174,10 @@ def stop_of(finish_reason: Any, stopped_at: Any, *, called: bool, refused: bool)
 def messages_usage(usage: Any) -> Body:
     """Chat usage in Messages' words, where what was read from a cache is not counted as input."""
     counts = fields_of(usage)
-    cached = fields_of(counts.get("prompt_tokens_details")).get("cached_tokens") or 0
+    cached = count_of(fields_of(counts.get("prompt_tokens_details")).get("cached_tokens"))
     return {
-        "input_tokens": max(0, (counts.get("prompt_tokens") or 0) - cached),
+        "input_tokens": max(0, count_of(counts.get("prompt_tokens")) - cached),
         "cache_read_input_tokens": cached,
         "cache_creation_input_tokens": 0,
-        "output_tokens": counts.get("completion_tokens") or 0,
+        "output_tokens": count_of(counts.get("completion_tokens")),
     }

@@ -222,6 +222,38 @@ async def test_what_is_configured_goes_with_each_request(rig: Rig, endpoint: End
     assert sent["chat_template_kwargs"] == {"enable_thinking": False, "a": 2}
 
 
+async def test_headers_of_the_configuration_go_first_whatever_their_case(rig: Rig, endpoint: Endpoint) -> None:
+    await openai(rig, endpoint, extra_headers={"Authorization": "Basic abc"})
+    endpoint.answers = [COMPLETION]
+    await rig.call("model", "/v1/chat/completions", ASK["/v1/chat/completions"])
+    assert [value for name, value in endpoint.requests[0][1].items() if name.lower() == "authorization"] == ["Basic abc"]
+
+
+@pytest.mark.parametrize(
+    "usage", [{"prompt_tokens": "many", "completion_tokens": None}, "none", {"prompt_tokens": -1}, {"prompt_tokens": 1e300}]
+)
+@pytest.mark.parametrize("route", ASK)
+async def test_usage_that_counts_nothing_is_none(rig: Rig, endpoint: Endpoint, route: str, usage: Any) -> None:
+    await openai(rig, endpoint)
+    endpoint.answers = [{**COMPLETION, "usage": usage}]
+    assert (await rig.call("model", route, ASK[route])).status == 200
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("base_url", "http://user:secret@host/v1"),
+        ("api_key", "a\nb"),
+        ("extra_body", {"stream": True}),
+        ("sampling_overrides", {"model": "other"}),
+    ],
+)
+def test_what_would_break_every_call_is_refused_and_not_repeated(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=field) as refused:
+        OpenAIConfig.model_validate({"base_url": "http://h/v1", "model": "m", field: value})
+    assert "secret" not in refused.value.errors(include_url=False, include_input=False)[0]["msg"]  # type: ignore[attr-defined]
+
+
 async def test_rollouts_keep_to_their_endpoint_until_it_dies(rig: Rig) -> None:
     async with serving() as one, serving() as two:
         both, rollouts = [one, two], [f"r{number}" for number in range(20)]
