@@ -29,9 +29,6 @@ _SHOWN = 500
 class UpstreamError(ContractError):
     """An endpoint's own refusal: `status` is the endpoint's, `code` and `param` what its answer gave as such."""
 
-    code: str | None = None
-    param: str | None = None
-
 
 @dataclass(frozen=True)
 class Streamed:

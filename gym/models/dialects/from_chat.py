@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from gym.models.calls import Dialect
 from gym.models.dialects.arguments import input_of
 from gym.models.dialects.fields import count_of, fields_of, list_of
 from gym.models.dialects.histories import Options, turns_to_messages
@@ -30,6 +31,13 @@ from gym.models.dialects.items import (
 )
 from gym.models.dialects.parts import responses_parts, text_of
 from gym.protocol.errors import ContractError
+
+
+def chat_to_reply(dialect: Dialect, completion: Body, request: Body) -> Body:
+    """A completion as a reply of any dialect; `request` is the client's own."""
+    if dialect == "responses":
+        return chat_to_response(completion, request)
+    return chat_to_message(completion, request) if dialect == "messages" else completion
 
 
 def chat_to_response(completion: Body, request: Body) -> Body:

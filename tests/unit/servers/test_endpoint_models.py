@@ -140,13 +140,13 @@ async def test_token_ids_of_a_stream_are_noted_and_left_out_for_others(rig: Rig,
     server = await vllm(rig, endpoint)
     server.wants_tokens = lambda call: True  # type: ignore[method-assign]
     noted: list[Any] = []
-    original = server._answer
+    original = server.answer
 
     async def watched(call: Any, dialect: Any) -> Any:
         noted.append(call.notes)
         return await original(call, dialect)
 
-    server._answer = watched  # type: ignore[method-assign]
+    server.answer = watched  # type: ignore[method-assign]
     chunks = [engine_piece("a", [7], prompt=[5, 6]), engine_piece("bc", [8, 9], "stop"), USAGE.replace(b":2", b":3"), DONE]
     endpoint.answers = [chunks]
     events = await streamed(rig, "/v1/chat/completions", ASK["/v1/chat/completions"])
@@ -237,6 +237,9 @@ async def test_usage_that_counts_nothing_is_none(rig: Rig, endpoint: Endpoint, r
     await openai(rig, endpoint)
     endpoint.answers = [{**COMPLETION, "usage": usage}]
     assert (await rig.call("model", route, ASK[route])).status == 200
+    assert (await rig.call("model", f"/ng-rollout/r1{route}", ASK[route])).status == 200
+    report = (await rig.call("model", "/ng-rollout/r1/v1/capture/close", {})).json()
+    assert (report["metrics"]["num_calls"], report["gaps"]) == (1, [])
 
 
 @pytest.mark.parametrize(
