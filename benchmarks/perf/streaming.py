@@ -231,7 +231,7 @@ def model_server(port: int, folder: Path, *overrides: str) -> Iterator[tuple[int
         url = ready["instances"]["policy_model"]["url"]
         port = int(url.rpartition(":")[2])
         listening = [p for p in psutil.Process(process.pid).children(recursive=True) if port in {c.laddr.port for c in p.net_connections()}]
-        yield port, Path(ready["token_file"]).read_text().strip(), min(listening or [psutil.Process(process.pid)], key=lambda p: -p.pid)
+        yield port, Path(ready["token_file"]).read_text().strip(), max(listening or [psutil.Process(process.pid)], key=lambda p: p.pid)
     finally:
         process.terminate()
         process.wait()

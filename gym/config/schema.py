@@ -73,6 +73,9 @@ def check_address(value: str) -> str:
         usable = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
     except ValueError:
         usable = False
+    else:
+        if parts.username is not None or parts.password is not None:
+            raise ValueError("an address must not carry a user or a password, since it is shown and recorded: use a key or a header")
     if not usable:
         raise ValueError(f"{value!r} is not an address that can be called: write http://host:port or https://host")
     return value
@@ -191,7 +194,7 @@ class Settings(Section):
 
     default_host: str = "127.0.0.1"
     use_absolute_ip: bool = False
-    policy_base_url: str | None = None
+    policy_base_url: str | list[str] | None = None
     policy_api_key: str | None = None
     policy_model_name: str | None = None
     token_id_capture: TokenIdCapture = Field(default_factory=TokenIdCapture)

@@ -11,6 +11,10 @@ from typing import Any, Literal
 Dialect = Literal["responses", "chat_completions", "messages"]
 
 
+PROMPT, GENERATION, LOG_PROBS = TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
+"""The fields of an output item, or a message, that carry the tokens of its call."""
+
+
 @dataclass(frozen=True, slots=True)
 class TokenIds:
     """The tokens of one call as the engine gave them. Raises ValueError if ids and log probabilities do not pair up."""
@@ -23,6 +27,11 @@ class TokenIds:
     def __post_init__(self) -> None:
         if len(self.generation) != len(self.log_probs):
             raise ValueError(f"{len(self.generation)} generated tokens have {len(self.log_probs)} log probabilities")
+
+    @property
+    def fields(self) -> dict[str, list[int] | list[float]]:
+        """The tokens as an item carries them."""
+        return {PROMPT: self.prompt, GENERATION: self.generation, LOG_PROBS: self.log_probs}
 
 
 @dataclass(slots=True)

@@ -39,6 +39,20 @@ class EndpointConfig(ModelConfig):
             check_address(url)
         return value
 
+    @field_validator("api_key")
+    @classmethod
+    def _is_one_line(cls, value: str) -> str:
+        if not value.isprintable():
+            raise ValueError("a key has a line break or another control character in it")
+        return value
+
+    @field_validator("extra_body", "sampling_overrides")
+    @classmethod
+    def _leaves_the_call_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if reserved := sorted({"model", "stream", "stream_options"} & value.keys()):
+            raise ValueError(f"{', '.join(reserved)} cannot be set here: 'model' has its own key, and streaming is the client's choice")
+        return value
+
     @property
     def base_urls(self) -> list[str]:
         """The endpoints, as a list."""

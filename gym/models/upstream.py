@@ -29,9 +29,6 @@ _SHOWN = 500
 class UpstreamError(ContractError):
     """An endpoint's own refusal: `status` is the endpoint's, `code` and `param` what its answer gave as such."""
 
-    code: str | None = None
-    param: str | None = None
-
 
 @dataclass(frozen=True)
 class Streamed:
@@ -68,7 +65,8 @@ class Upstream:
             connector=aiohttp.TCPConnector(limit=0),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=self.timeout, sock_connect=10),
-            headers={"authorization": f"Bearer {self.api_key}", "content-type": "application/json", **self.extra_headers},
+            headers={"authorization": f"Bearer {self.api_key}", "content-type": "application/json"}
+            | {name.lower(): value for name, value in self.extra_headers.items()},
         )
 
     async def aclose(self) -> None:

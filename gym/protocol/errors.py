@@ -21,13 +21,17 @@ class ContractError(Exception):
         kind: str = "protocol_violation",
         terminal: bool | None = None,
         retry_after: float | None = None,
+        code: str | None = None,
+        param: str | None = None,
     ) -> None:
+        """`code` and `param` are for the typed errors of a dialect's clients: what went wrong, and with which field."""
         super().__init__(message)
         self.status = status
         self.message = bounded_reason(message)
         self.kind = kind
         self.terminal = not retryable_status(status) if terminal is None else terminal
         self.retry_after = retry_after
+        self.code, self.param = code, param
 
     def body(self) -> dict[str, Any]:
         """The JSON body of the answer."""

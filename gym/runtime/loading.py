@@ -43,7 +43,7 @@ class InstanceSpec:
     peers: dict[str, PeerInfo] = field(default_factory=dict[str, PeerInfo])
     sandbox_providers: dict[str, Any] = field(default_factory=dict[str, Any])
     unreachable: dict[str, str] = field(default_factory=dict[str, str])
-    policy: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
+    policy: dict[str, Any] = field(default_factory=dict[str, Any])
     keep_captures: bool = False
     cache_dir: str | None = None
 

@@ -124,8 +124,7 @@ class DialectRoute:
         headers = retry_after(error)
         if error.terminal:
             headers["x-should-retry"] = "false"
-        code, param = getattr(error, "code", None), getattr(error, "param", None)
-        body = error_body(self._dialect, error.status, error.message, code, param)
+        body = error_body(self._dialect, error.status, error.message, error.code, error.param)
         body["error"] |= {"type": error.kind, "terminal": error.terminal}
         return Answer(to_json(body), error.status, headers=headers)
 

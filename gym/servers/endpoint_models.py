@@ -17,10 +17,10 @@ from gym.models.calls import CallNotes, Dialect, TokenIds
 from gym.models.config import EndpointConfig
 from gym.models.dialects.errors import CONTEXT_OVERFLOW
 from gym.models.dialects.fields import fields_of, list_of
-from gym.models.dialects.from_chat import chat_to_message, chat_to_response
+from gym.models.dialects.from_chat import chat_to_reply
 from gym.models.dialects.histories import Options
 from gym.models.dialects.to_chat import messages_to_chat, responses_to_chat
-from gym.models.dialects.whole import stream_of
+from gym.models.dialects.whole import stream_of, wants_usage
 from gym.models.endpoints import Endpoints
 from gym.models.engine_tokens import ASKED, EngineTokens
 from gym.models.sse import SSEEvent, SSEParser
@@ -70,18 +70,6 @@ class EndpointModel(ModelServer):
         """Close the connection pools."""
         await self.endpoints.aclose()
 
-    async def responses(self, call: Call) -> Any:
-        """Answer a Responses request."""
-        return await self._answer(call, "responses")
-
-    async def chat_completions(self, call: Call) -> Any:
-        """Answer a Chat Completions request."""
-        return await self._answer(call, "chat_completions")
-
-    async def messages(self, call: Call) -> Any:
-        """Answer a Messages request."""
-        return await self._answer(call, "messages")
-
     async def models(self, call: Call) -> Any:
         """The endpoint's own list."""
         return Answer(await self.endpoints.get("/models"))
@@ -98,11 +86,9 @@ class EndpointModel(ModelServer):
         """Whether a refusal says that the prompt is too long."""
         return error.code == CONTEXT_OVERFLOW
 
-    async def _answer(self, call: Call, dialect: Dialect) -> Any:
-        body = call.json()
-        if not isinstance(body, dict):
-            raise ContractError(422, f"the body of {call.path} must be an object")
-        body = cast(dict[str, Any], body)
+    async def answer(self, call: Call, dialect: Dialect) -> Any:
+        """Pass the request on, or ask by way of Chat Completions."""
+        body: dict[str, Any] = call.json()
         tokens = EngineTokens(body) if self.wants_tokens(call) else None
         if dialect in self.native and tokens is None:
             return await self._pass_on(call, dialect, self.shape(body))
@@ -114,16 +100,15 @@ class EndpointModel(ModelServer):
         try:
             raw = await self.endpoints.post(_PATHS[dialect], orjson.dumps(body), rollout=call.capture_key, notes=call.notes)
         except UpstreamError as error:
-            return _converted(dialect, await self._nothing(error, body, call.notes), body)
+            return chat_to_reply(dialect, await self._nothing(error, body, call.notes), body)
         self._object(raw)
         return Answer(raw)
 
     async def _write_through(self, call: Call, dialect: Dialect, body: dict[str, Any], send: Send) -> int:
         """Send a streamed answer on as it comes, but for usage that only we asked for."""
-        options = fields_of(body.get("stream_options"))
-        hidden = dialect == "chat_completions" and not options.get("include_usage")
+        hidden = dialect == "chat_completions" and not wants_usage(body)
         if hidden:
-            body = {**body, "stream_options": {**options, "include_usage": True}}
+            body = {**body, "stream_options": {**fields_of(body.get("stream_options")), "include_usage": True}}
         out = EventStream(send)
         try:
             async with self._stream(dialect, body, call) as chunks:
@@ -132,7 +117,7 @@ class EndpointModel(ModelServer):
                     await out.write(chunk)
         except UpstreamError as error:
             empty = await self._nothing(error, body, call.notes)
-            await out.events(stream_of(dialect, _converted(dialect, empty, body), include_usage=not hidden))
+            await out.events(stream_of(dialect, chat_to_reply(dialect, empty, body), include_usage=not hidden))
         await out.end()
         return 200
 
@@ -152,7 +137,7 @@ class EndpointModel(ModelServer):
         if tokens is not None:
             tokens.read(completion)
             call.notes.tokens = call.notes.tokens or tokens.found()
-        reply = _converted(dialect, completion, body)
+        reply = chat_to_reply(dialect, completion, body)
         if self.gives_tokens and call.notes.tokens is not None:
             _put_tokens(dialect, reply, call.notes.tokens)
         return reply
@@ -161,7 +146,7 @@ class EndpointModel(ModelServer):
         self, call: Call, dialect: Dialect, body: dict[str, Any], chat: dict[str, Any], tokens: EngineTokens | None, send: Send
     ) -> int:
         """Send a streamed answer on, each chunk as the events that it is in the client's dialect."""
-        asked = bool(fields_of(body.get("stream_options")).get("include_usage"))
+        asked = wants_usage(body)
         chat = {**chat, "stream": True, "stream_options": {"include_usage": True}}
         events = events_of(dialect, body, usage=asked)
         out, ended = EventStream(send), False
@@ -176,20 +161,20 @@ class EndpointModel(ModelServer):
                             continue
                         chunk = self._object(event.data.encode())
                         if "error" in chunk:
-                            raise self._broke(chunk)
+                            raise self._broke(fields_of(chunk["error"]).get("message", chunk["error"]))
                         if tokens is not None:
                             tokens.read(chunk)
                         made += events.add(chunk)
                         ended = ended or any(fields_of(choice).get("finish_reason") for choice in list_of(chunk.get("choices")))
                     await out.events(made)
             if not ended:
-                raise self._broke({"error": "its stream ended before the answer did"})
+                raise self._broke("its stream ended before the answer did")
             if tokens is not None:
                 call.notes.tokens = tokens.found()
             await out.events(events.finish())
         except UpstreamError as error:
             empty = await self._nothing(error, chat, call.notes)
-            await out.events(stream_of(dialect, _converted(dialect, empty, body), include_usage=asked))
+            await out.events(stream_of(dialect, chat_to_reply(dialect, empty, body), include_usage=asked))
         except ContractError as error:
             if not out.begun:
                 raise
@@ -203,7 +188,8 @@ class EndpointModel(ModelServer):
         """The bytes of a streamed answer. Raises UpstreamError, or ContractError, before the first of them or while they come."""
         async with self.endpoints.stream(_PATHS[dialect], orjson.dumps(body), rollout=call.capture_key, notes=call.notes) as answer:
             if not answer.content_type.startswith("text/event-stream"):
-                raise self._no_stream(answer.content_type)
+                reason = f"{self.context.instance}: the endpoint was asked for a stream and answered with {answer.content_type}"
+                raise ContractError(502, reason, kind="agent_request_failed")
             yield answer.chunks
 
     async def _nothing(self, error: UpstreamError, chat: Mapping[str, Any], notes: CallNotes) -> dict[str, Any]:
@@ -234,13 +220,8 @@ class EndpointModel(ModelServer):
             raise ContractError(502, reason, kind="agent_request_failed")
         return cast(dict[str, Any], value)
 
-    def _broke(self, chunk: Mapping[str, Any]) -> ContractError:
-        said = fields_of(chunk["error"]).get("message", chunk["error"])
+    def _broke(self, said: Any) -> ContractError:
         return ContractError(502, f"{self.context.instance}: the endpoint broke off: {said}", kind="transport_peer_drop", terminal=False)
-
-    def _no_stream(self, content_type: str) -> ContractError:
-        reason = f"{self.context.instance}: the endpoint was asked for a stream and answered with {content_type}"
-        return ContractError(502, reason, kind="agent_request_failed")
 
 
 def _to_chat(dialect: Dialect, body: dict[str, Any], options: Options) -> dict[str, Any]:
@@ -249,19 +230,8 @@ def _to_chat(dialect: Dialect, body: dict[str, Any], options: Options) -> dict[s
     return messages_to_chat(body, options) if dialect == "messages" else dict(body)
 
 
-def _converted(dialect: Dialect, completion: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
-    """A completion as the client's dialect has it."""
-    if dialect == "responses":
-        return chat_to_response(completion, body)
-    return chat_to_message(completion, body) if dialect == "messages" else completion
-
-
 def _put_tokens(dialect: Dialect, reply: dict[str, Any], tokens: TokenIds) -> None:
     """Add the ids where trainers read them: at the last output item, or at the message."""
     places = {"responses": reply.get("output"), "chat_completions": [choice["message"] for choice in list_of(reply.get("choices"))]}
     if place := list_of(places.get(dialect)):
-        place[-1] |= {
-            "prompt_token_ids": tokens.prompt,
-            "generation_token_ids": tokens.generation,
-            "generation_log_probs": tokens.log_probs,
-        }
+        place[-1] |= tokens.fields

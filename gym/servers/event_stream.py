@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from gym.models.sse import SSEEvent, encode
 from gym.servers.http import Send
 
-_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
 
 
 class EventStream:
@@ -23,7 +23,7 @@ class EventStream:
         """Send the head, once."""
         if not self.begun:
             self.begun = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            await self._send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
 
     async def write(self, data: bytes) -> None:
         """Send bytes of events, if there are any."""

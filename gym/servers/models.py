@@ -19,6 +19,8 @@ from gym.servers.context import ServerContext
 from gym.servers.dialects import DialectRoute
 from gym.servers.http import Access, Answer, Call, Handler
 
+_TITLES: dict[Dialect, str] = {"responses": "Responses", "chat_completions": "Chat Completions", "messages": "Messages"}
+
 
 class OpenCaptureRequest(WireRequest):
     """`POST /v1/capture/open`: `session_id` is the caller's, and makes a repeat harmless."""
@@ -37,7 +39,7 @@ class CloseCaptureRequest(WireRequest):
 
 
 class ModelServer(Server):
-    """Subclass this to serve a policy model. A dialect that is not overridden answers 501."""
+    """Subclass this to serve a policy model: override `answer`, or the method of each dialect. What is not overridden answers 501."""
 
     kind: ClassVar[Kind] = "responses_api_models"
     config: ModelConfig
@@ -49,15 +51,19 @@ class ModelServer(Server):
 
     async def responses(self, call: Call) -> Any:
         """`POST /v1/responses`: answer with a Responses object, or with a `Stream`. What the handler knows goes into `call.notes`."""
-        raise self._lacks("Responses")
+        return await self.answer(call, "responses")
 
     async def chat_completions(self, call: Call) -> Any:
         """`POST /v1/chat/completions`."""
-        raise self._lacks("Chat Completions")
+        return await self.answer(call, "chat_completions")
 
     async def messages(self, call: Call) -> Any:
         """`POST /v1/messages`."""
-        raise self._lacks("Messages")
+        return await self.answer(call, "messages")
+
+    async def answer(self, call: Call, dialect: Dialect) -> Any:
+        """Answer a request of any dialect; its body is an object."""
+        raise ContractError(501, f"model server {self.context.instance} does not speak the {_TITLES[dialect]} dialect")
 
     async def models(self, call: Call) -> Any:
         """`GET /v1/models`."""
@@ -119,9 +125,6 @@ class ModelServer(Server):
     async def _retire_capture(self, call: Call) -> dict[str, Any]:
         self.recorder.retire(_key(call))
         return {}
-
-    def _lacks(self, dialect: str) -> ContractError:
-        return ContractError(501, f"model server {self.context.instance} does not speak the {dialect} dialect")
 
 
 def _key(call: Call) -> str:

@@ -14,11 +14,11 @@ from gym.models.capture.facts import finish_reason
 from gym.models.capture.recorder import Recording
 from gym.models.dialects.assemble import assembler
 from gym.models.sse import KEEP_ALIVE, SSEEvent, SSEParser, encode
+from gym.servers.event_stream import EVENT_STREAM
 from gym.servers.http import Answer, Send, respond
 from gym.transports import Message
 
 _BOUNDARIES = (b"\n\n", b"\r\n\r\n", b"\r\r")
-EVENT_STREAM = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
 
 
 class Outlet:

@@ -41,18 +41,6 @@ class ReplayModel(ModelServer):
         self._captures = Captures(config.captures)
         self._playing = OrderedDict[str, _Playing]()
 
-    async def responses(self, call: Call) -> Any:
-        """Play the reply that was recorded for the request."""
-        return await self._play(call, "responses")
-
-    async def chat_completions(self, call: Call) -> Any:
-        """Play the reply that was recorded for the request."""
-        return await self._play(call, "chat_completions")
-
-    async def messages(self, call: Call) -> Any:
-        """Play the reply that was recorded for the request."""
-        return await self._play(call, "messages")
-
     async def models(self, call: Call) -> Any:
         """The one model there is."""
         return {"object": "list", "data": [{"id": "replay", "object": "model", "owned_by": "gym"}]}
@@ -63,7 +51,8 @@ class ReplayModel(ModelServer):
         if playing is not None and playing.recording is not None:
             report["replay"] = playing.recording.counts
 
-    async def _play(self, call: Call, dialect: Dialect) -> Any:
+    async def answer(self, call: Call, dialect: Dialect) -> Any:
+        """Play the reply that was recorded for the request."""
         recorded = (await self._recording(call)).call_for(dialect, cast("dict[str, Any]", call.json()))
         call.notes.tokens = recorded.notes.tokens
         return answer_of(recorded)

@@ -7,7 +7,7 @@ from gym.models.calls import ModelCall
 from gym.models.capture.facts import finish_reason
 from gym.models.dialects.errors import error_events
 from gym.models.dialects.fields import Fields, fields_of
-from gym.models.dialects.whole import stream_of
+from gym.models.dialects.whole import stream_of, wants_usage
 from gym.models.sse import SSEEvent
 from gym.protocol.errors import ContractError
 from gym.servers.event_stream import EventStream
@@ -17,15 +17,6 @@ _ENDINGS = {"responses": 1, "chat_completions": 1, "messages": 2}
 """How many of the last events say that a reply has ended."""
 
 
-class RecordedError(ContractError):
-    """An error as its body has it, in whatever dialect; `code` and `param` are for the client's own typed errors."""
-
-    def __init__(self, status: int, error: Fields) -> None:
-        super().__init__(status, str(error["message"]), kind=str(error["type"]), terminal=error.get("terminal"))
-        self.code = error.get("code") or fields_of(error.get("details")).get("error_code")
-        self.param = error.get("param")
-
-
 def answer_of(call: ModelCall) -> Any:
     """What a handler returns to answer as was recorded. Raises ContractError for an error that was recorded."""
     status, reply = call.status or 200, call.response
@@ -33,7 +24,9 @@ def answer_of(call: ModelCall) -> Any:
         error = fields_of(fields_of(reply).get("error"))
         if "message" not in error or "type" not in error:
             return Answer(reply, status)
-        raise RecordedError(status, error)
+        code = error.get("code") or fields_of(error.get("details")).get("error_code")
+        kind, terminal = str(error["type"]), error.get("terminal")
+        raise ContractError(status, str(error["message"]), kind=kind, terminal=terminal, code=code, param=error.get("param"))
     if call.streamed:
         return Stream(partial(_write_events, call))
     return Answer(reply, status) if call.complete else Stream(_break_off)
@@ -42,8 +35,7 @@ def answer_of(call: ModelCall) -> Any:
 async def _write_events(call: ModelCall, send: Send) -> int:
     """Send the reply as events. One that did not come to its end has none here: an error was reported, or its connection broke."""
     out, reply = EventStream(send), call.response or {}
-    options = fields_of(call.request.get("stream_options"))
-    events = list(stream_of(call.dialect, reply, include_usage=bool(options.get("include_usage")))) if reply else []
+    events = list(stream_of(call.dialect, reply, include_usage=wants_usage(call.request))) if reply else []
     if _ended(call, reply):
         await out.events(events)
     else:

@@ -16,9 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from gym.config.roots import search_roots
 from gym.models.calls import Dialect
 from gym.models.dialects.errors import error_events
-from gym.models.dialects.fields import fields_of
-from gym.models.dialects.from_chat import anthropic_to_items, chat_to_message, chat_to_response, messages_to_items
-from gym.models.dialects.whole import stream_of
+from gym.models.dialects.from_chat import anthropic_to_items, chat_to_reply, messages_to_items
+from gym.models.dialects.whole import stream_of, wants_usage
 from gym.protocol.errors import ContractError
 from gym.protocol.responses import Item, ResponseCreateParams, message_text
 from gym.servers import ModelServer, ServerContext
@@ -85,12 +84,9 @@ class ScriptedModel(ModelServer):
         if step.body is not None:
             return Answer(step.body.encode())
         request = call.json()
-        reply = completion_of(step, groups, prompt_bytes=len(call.body), choices=choices)
-        if dialect != "chat_completions":
-            reply = chat_to_response(reply, request) if dialect == "responses" else chat_to_message(reply, request)
+        reply = chat_to_reply(dialect, completion_of(step, groups, prompt_bytes=len(call.body), choices=choices), request)
         if request.get("stream"):
-            usage = bool(fields_of(request.get("stream_options")).get("include_usage"))
-            return Stream(partial(_write_stream, dialect, reply, step, usage))
+            return Stream(partial(_write_stream, dialect, reply, step, wants_usage(request)))
         if step.breaks == "error":
             raise ContractError(500, _BROKEN, kind="agent_request_failed")
         return Stream(partial(_write_half, reply)) if step.breaks else reply

@@ -6,7 +6,7 @@ Replies come from endpoints of all kinds, so nothing is taken for granted: what 
 from typing import Any
 
 from gym.models.calls import Dialect, ModelCall
-from gym.models.dialects.fields import fields_of, list_of
+from gym.models.dialects.fields import fields_of, known_count, list_of
 
 _FINISH = {
     "end_turn": "stop",
@@ -27,17 +27,17 @@ def note_reply(call: ModelCall) -> None:
     usage = fields_of(response.get("usage"))
     call.finish_reason = finish_reason(call.dialect, response)
     if call.dialect == "messages":
-        read, made = _number(usage.get("cache_read_input_tokens")), _number(usage.get("cache_creation_input_tokens"))
-        fresh = _number(usage.get("input_tokens"))
+        read, made = known_count(usage.get("cache_read_input_tokens")), known_count(usage.get("cache_creation_input_tokens"))
+        fresh = known_count(usage.get("input_tokens"))
         call.input_tokens = None if fresh is None else fresh + (read or 0) + (made or 0)
         call.cached_tokens = read
-        call.output_tokens = _number(usage.get("output_tokens"))
+        call.output_tokens = known_count(usage.get("output_tokens"))
         return
     before, after = ("input", "output") if call.dialect == "responses" else ("prompt", "completion")
-    call.input_tokens = _number(usage.get(f"{before}_tokens"))
-    call.output_tokens = _number(usage.get(f"{after}_tokens"))
-    call.cached_tokens = _number(fields_of(usage.get(f"{before}_tokens_details")).get("cached_tokens"))
-    call.reasoning_tokens = _number(fields_of(usage.get(f"{after}_tokens_details")).get("reasoning_tokens"))
+    call.input_tokens = known_count(usage.get(f"{before}_tokens"))
+    call.output_tokens = known_count(usage.get(f"{after}_tokens"))
+    call.cached_tokens = known_count(fields_of(usage.get(f"{before}_tokens_details")).get("cached_tokens"))
+    call.reasoning_tokens = known_count(fields_of(usage.get(f"{after}_tokens_details")).get("reasoning_tokens"))
 
 
 def finish_reason(dialect: Dialect, response: dict[str, Any]) -> str | None:
@@ -75,7 +75,3 @@ def category_of(status: int, kind: str | None = None) -> str:
 
 def _reason(value: Any) -> str | None:
     return _FINISH.get(value, value) if isinstance(value, str) else None
-
-
-def _number(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 else None

@@ -23,11 +23,8 @@ UNSUPPORTED = "unsupported_parameter"
 class UnsupportedRequest(ContractError):
     """A request asks for what the endpoint behind us cannot do, or what we cannot read; `param` says where."""
 
-    code = UNSUPPORTED
-
     def __init__(self, param: str, reason: str) -> None:
-        super().__init__(422, f"{param}: {reason}")
-        self.param = param
+        super().__init__(422, f"{param}: {reason}", code=UNSUPPORTED, param=param)
 
 
 _OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}

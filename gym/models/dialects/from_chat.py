@@ -10,8 +10,9 @@ from typing import Any
 
 import orjson
 
+from gym.models.calls import Dialect
 from gym.models.dialects.arguments import input_of
-from gym.models.dialects.fields import fields_of, list_of
+from gym.models.dialects.fields import count_of, fields_of, list_of
 from gym.models.dialects.histories import Options, turns_to_messages
 from gym.models.dialects.items import (
     Body,
@@ -30,6 +31,13 @@ from gym.models.dialects.items import (
 )
 from gym.models.dialects.parts import responses_parts, text_of
 from gym.protocol.errors import ContractError
+
+
+def chat_to_reply(dialect: Dialect, completion: Body, request: Body) -> Body:
+    """A completion as a reply of any dialect; `request` is the client's own."""
+    if dialect == "responses":
+        return chat_to_response(completion, request)
+    return chat_to_message(completion, request) if dialect == "messages" else completion
 
 
 def chat_to_response(completion: Body, request: Body) -> Body:
@@ -174,10 +182,10 @@ def stop_of(finish_reason: Any, stopped_at: Any, *, called: bool, refused: bool)
 def messages_usage(usage: Any) -> Body:
     """Chat usage in Messages' words, where what was read from a cache is not counted as input."""
     counts = fields_of(usage)
-    cached = fields_of(counts.get("prompt_tokens_details")).get("cached_tokens") or 0
+    cached = count_of(fields_of(counts.get("prompt_tokens_details")).get("cached_tokens"))
     return {
-        "input_tokens": max(0, (counts.get("prompt_tokens") or 0) - cached),
+        "input_tokens": max(0, count_of(counts.get("prompt_tokens")) - cached),
         "cache_read_input_tokens": cached,
         "cache_creation_input_tokens": 0,
-        "output_tokens": counts.get("completion_tokens") or 0,
+        "output_tokens": count_of(counts.get("completion_tokens")),
     }

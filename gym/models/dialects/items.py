@@ -7,7 +7,7 @@ read whole agree in everything, and a conversion made twice gives the same.
 from typing import Any
 from uuid import uuid4
 
-from gym.models.dialects.fields import fields_of, list_of
+from gym.models.dialects.fields import count_of, fields_of, list_of
 
 Item = dict[str, Any]
 Body = dict[str, Any]
@@ -112,15 +112,15 @@ def responses_usage(usage: Any) -> Body | None:
     counts = fields_of(usage)
     if not counts:
         return None
-    read, written = counts.get("prompt_tokens") or 0, counts.get("completion_tokens") or 0
+    read, written = count_of(counts.get("prompt_tokens")), count_of(counts.get("completion_tokens"))
     prompt, completion = fields_of(counts.get("prompt_tokens_details")), fields_of(counts.get("completion_tokens_details"))
     return {
         "input_tokens": read,
         "input_tokens_details": {
-            "cached_tokens": prompt.get("cached_tokens") or 0,
-            "cache_write_tokens": prompt.get("cache_write_tokens") or 0,
+            "cached_tokens": count_of(prompt.get("cached_tokens")),
+            "cache_write_tokens": count_of(prompt.get("cache_write_tokens")),
         },
         "output_tokens": written,
-        "output_tokens_details": {"reasoning_tokens": completion.get("reasoning_tokens") or 0},
-        "total_tokens": counts.get("total_tokens") or read + written,
+        "output_tokens_details": {"reasoning_tokens": count_of(completion.get("reasoning_tokens"))},
+        "total_tokens": count_of(counts.get("total_tokens")) or read + written,
     }

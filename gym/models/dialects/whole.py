@@ -16,6 +16,11 @@ from gym.models.dialects.response_events import ResponseEvents, is_text_part, te
 from gym.models.sse import SSEEvent
 
 
+def wants_usage(request: Fields) -> bool:
+    """Whether a Chat Completions request asks for usage in its stream."""
+    return bool(fields_of(request.get("stream_options")).get("include_usage"))
+
+
 def stream_of(dialect: Dialect, reply: Fields, *, piece: int | None = None, include_usage: bool = True) -> Iterator[SSEEvent]:
     """The events of `reply`, its text in pieces of `piece` characters; clients of Chat Completions ask for the usage."""
     if dialect == "chat_completions":

@@ -2,9 +2,8 @@
 
 from typing import Any
 
+from gym.models.calls import TOKEN_FIELDS
 from gym.protocol.responses import Item
-
-PROMPT, GENERATION, LOG_PROBS = TOKEN_FIELDS = ("prompt_token_ids", "generation_token_ids", "generation_log_probs")
 
 
 def check_contiguous(items: list[Item]) -> str | None:

@@ -9,9 +9,8 @@ did not give; what is delivered continues token by token; whoever cannot trust i
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gym.models.calls import ModelCall
+from gym.models.calls import TOKEN_FIELDS, ModelCall
 from gym.models.tokens.breaks import Break, find_breaks
-from gym.models.tokens.contiguity import TOKEN_FIELDS
 from gym.models.tokens.conversation import Reader, as_items, is_own, messages_of, reply_items, turns
 from gym.models.tokens.final import find_final
 from gym.models.tokens.forest import Forest, Node, build_forest
@@ -105,7 +104,7 @@ def _generated(node: Node) -> list[Item]:
     if node.tokens.generation:
         # Tokens that became no item, such as an end of turn alone, belong to a message without text.
         items = items or [assistant_message("")]
-        items[-1] |= dict(zip(TOKEN_FIELDS, (node.tokens.prompt, node.tokens.generation, node.tokens.log_probs), strict=True))
+        items[-1] |= node.tokens.fields
     return items
 
 

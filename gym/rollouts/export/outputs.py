@@ -6,16 +6,19 @@ was begun is removed when it is not finished. Records are written as they come.
 
 import importlib
 import os
+import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Generator
 from contextlib import contextmanager
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from gym.config.errors import UserError
 from gym.rollouts.files import sync_folder
 
+_LONGEST_NAME = 150
 _BATCH_TOKENS = 1 << 20
 _BATCH_ROWS = 256
 """How much is kept in memory before it goes into a Parquet file; either."""
@@ -72,6 +75,7 @@ class Documents(Output):
 
     def add(self, name: str, record: bytes) -> None:
         """Write a document. A name that is taken, as where several runs were put into one file, gets a number."""
+        name = _file_name(name)
         path = self._place / f"{name}.json"
         number = 1
         while path.exists():
@@ -83,6 +87,12 @@ class Documents(Output):
         """Have the names on the disk."""
         if finished:
             sync_folder(self._place)
+
+
+def _file_name(name: str) -> str:
+    """`name` if it can be a file's in this folder; else as much of it as can, and a digest."""
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".")[:_LONGEST_NAME]
+    return safe if safe == name else f"{safe}~{blake2b(name.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
 
 
 class Table(Output):

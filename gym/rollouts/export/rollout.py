@@ -98,7 +98,7 @@ class Rollout:
         """Why it must not be trained on; None if it may."""
         if not self.row.get("mask_sample"):
             return None
-        capture: Any = self.row.get("_ng_token_capture") or {}
+        capture: Any = self.row.get(keys.TOKEN_CAPTURE) or {}
         return str(capture.get("masked_reason") or self.row.get("failure_kind") or "no reason given")
 
     def _task_id(self) -> dict[str, str]:
@@ -120,7 +120,7 @@ def what_is_missing(row: dict[str, Any]) -> str | None:
     reward: Any = row.get("reward")
     if reward is not None and (isinstance(reward, bool) or not isinstance(reward, int | float)):
         return f"its reward is {reward!r}, not a number"
-    for name, kind in ((keys.TASK_ID, dict), ("agent_ref", dict), ("_ng_token_capture", dict), (keys.ROLLOUT_INDEX, int)):
+    for name, kind in ((keys.TASK_ID, dict), ("agent_ref", dict), (keys.TOKEN_CAPTURE, dict), (keys.ROLLOUT_INDEX, int)):
         if row.get(name) is not None and not isinstance(row[name], kind):
             return f"its {name} is {row[name]!r}"
     return None

@@ -189,6 +189,14 @@ def test_atif_takes_every_order_of_items(bench: Bench, items: list[Any]) -> None
     Trajectory.model_validate(written)
 
 
+@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "a/b", "..", "x" * 300, "zeile\n", "\u00e4", ""])
+def test_documents_stay_in_their_folder_whatever_rollouts_are_called(bench: Bench, name: str) -> None:
+    bench.write(row(_ng_rollout_id=name), row(1, _ng_rollout_id=f"{name}?"))
+    assert bench.export("atif", "documents").written == 2
+    assert bench.names() == ["documents"]
+    assert len(list((bench.folder / "documents").glob("*.json"))) == 2
+
+
 def test_predictions_are_one_for_each_instance(bench: Bench) -> None:
     patch = {"instance_id": "a__b-1", "model_patch": "diff --git a/x b/x\n"}
     bench.write(

@@ -140,13 +140,13 @@ async def test_token_ids_of_a_stream_are_noted_and_left_out_for_others(rig: Rig,
     server = await vllm(rig, endpoint)
     server.wants_tokens = lambda call: True  # type: ignore[method-assign]
     noted: list[Any] = []
-    original = server._answer
+    original = server.answer
 
     async def watched(call: Any, dialect: Any) -> Any:
         noted.append(call.notes)
         return await original(call, dialect)
 
-    server._answer = watched  # type: ignore[method-assign]
+    server.answer = watched  # type: ignore[method-assign]
     chunks = [engine_piece("a", [7], prompt=[5, 6]), engine_piece("bc", [8, 9], "stop"), USAGE.replace(b":2", b":3"), DONE]
     endpoint.answers = [chunks]
     events = await streamed(rig, "/v1/chat/completions", ASK["/v1/chat/completions"])
@@ -220,6 +220,41 @@ async def test_what_is_configured_goes_with_each_request(rig: Rig, endpoint: End
     sent = endpoint.requests[0][2]
     assert (sent["top_k"], sent["seed"], sent["temperature"]) == (5, 7, 0)
     assert sent["chat_template_kwargs"] == {"enable_thinking": False, "a": 2}
+
+
+async def test_headers_of_the_configuration_go_first_whatever_their_case(rig: Rig, endpoint: Endpoint) -> None:
+    await openai(rig, endpoint, extra_headers={"Authorization": "Basic abc"})
+    endpoint.answers = [COMPLETION]
+    await rig.call("model", "/v1/chat/completions", ASK["/v1/chat/completions"])
+    assert [value for name, value in endpoint.requests[0][1].items() if name.lower() == "authorization"] == ["Basic abc"]
+
+
+@pytest.mark.parametrize(
+    "usage", [{"prompt_tokens": "many", "completion_tokens": None}, "none", {"prompt_tokens": -1}, {"prompt_tokens": 1e300}]
+)
+@pytest.mark.parametrize("route", ASK)
+async def test_usage_that_counts_nothing_is_none(rig: Rig, endpoint: Endpoint, route: str, usage: Any) -> None:
+    await openai(rig, endpoint)
+    endpoint.answers = [{**COMPLETION, "usage": usage}]
+    assert (await rig.call("model", route, ASK[route])).status == 200
+    assert (await rig.call("model", f"/ng-rollout/r1{route}", ASK[route])).status == 200
+    report = (await rig.call("model", "/ng-rollout/r1/v1/capture/close", {})).json()
+    assert (report["metrics"]["num_calls"], report["gaps"]) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("base_url", "http://user:secret@host/v1"),
+        ("api_key", "a\nb"),
+        ("extra_body", {"stream": True}),
+        ("sampling_overrides", {"model": "other"}),
+    ],
+)
+def test_what_would_break_every_call_is_refused_and_not_repeated(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=field) as refused:
+        OpenAIConfig.model_validate({"base_url": "http://h/v1", "model": "m", field: value})
+    assert "secret" not in refused.value.errors(include_url=False, include_input=False)[0]["msg"]  # type: ignore[attr-defined]
 
 
 async def test_rollouts_keep_to_their_endpoint_until_it_dies(rig: Rig) -> None:

@@ -24,6 +24,8 @@ _WRITE = 'mkdir -p -- "$1" && rm -rf -- "$2" && head -c "$3" >"$2" && chmod "$4"
 _WRITE_EMPTY = 'mkdir -p -- "$1" && rm -rf -- "$2" && : >"$2" && chmod "$4" "$2"'
 _READ = '[ -e "$1" ] || exit 3; [ -f "$1" ] || exit 4; exec head -c "$2" -- "$1"'
 _MISSING, _NOT_REGULAR = 3, 4
+_NOT_STARTED, _KILLED = 126, 128
+"""What a command ends with that could not be started, as where no more processes are allowed; and more than which one that was killed."""
 _DIRECTORY, _SYMLINK = 1 << 31, 1 << 27  # bits of the mode as the engine (Go) writes it
 _SPECIAL = _DIRECTORY | _SYMLINK | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21
 
@@ -139,7 +141,7 @@ class Files:
         said = (await outcome.reason()).strip() or f"exit code {outcome.code}"
         if outcome.error_type == "sandbox":
             return self._lost(container, f"{what}: {said}")
-        if outcome.error_type == "timeout":
+        if outcome.error_type == "timeout" or outcome.code == _NOT_STARTED or outcome.code > _KILLED:  # this says nothing of the file
             return SandboxError(f"{what} in sandbox {container}: {said}", "provider_unavailable")
         return SandboxFileError(f"{what}: {said}")
 
