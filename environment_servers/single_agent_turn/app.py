@@ -21,7 +21,7 @@ from gym.protocol.access import DirectHTTPToolAccess, MCPConnection, MCPToolAcce
 from gym.protocol.agents import AgentCloseSessionResponse, AgentSeedSessionRequest, AgentSeedSessionResponse
 from gym.protocol.environments import SingleAgentTurnTaskInput
 from gym.protocol.errors import ContractError
-from gym.protocol.failures import BUDGET_EXHAUSTED, EpisodeFailure
+from gym.protocol.failures import BUDGET_EXHAUSTED, MODEL_FAILED, EpisodeFailure
 from gym.protocol.ids import EpisodeId, new_agent_session_id, new_resources_session_id
 from gym.protocol.resources import ResourcesSeedSessionResponse
 from gym.protocol.responses import Response
@@ -127,6 +127,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
                 raise
         except (CallError, ContractError):
             await capture.close(None)
+            _check_model(capture)
             if not capture.budget_exhausted:
                 raise
             response = None  # it failed for want of model calls: what stands is graded
@@ -149,6 +150,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
             response = partial.model_dump(mode="json", exclude_unset=True) if partial else _empty_response(episode.id, limit.expired())
         episode.partial["partial_response"] = response
         await capture.close(response)
+        _check_model(capture)
         if capture.budget_exhausted:
             extra[BUDGET_EXHAUSTED] = True
         if response.get("usage") is None and capture.usage is not None:
@@ -220,6 +222,12 @@ def _check_ended_well(name: str, response: dict[str, Any]) -> None:
         raise ContractError(
             502, f"{name} answered with a response that {response['status']}: {said}", kind="agent_run_error", terminal=False
         )
+
+
+def _check_model(capture: RolloutCapture) -> None:
+    """What was done without a model measures nothing, whatever the agent says of it."""
+    if capture.failed is not None:
+        raise EpisodeFailed(EpisodeFailure(failure_reason=capture.failed, terminal=False, failure_kind=MODEL_FAILED, stage="agent"))
 
 
 def _check_verdict(name: str, result: dict[str, Any]) -> None:

@@ -134,6 +134,8 @@ class ModelConfig(ServerConfig):
     max_calls_per_rollout: Annotated[int, Field(gt=0)] | None = None
     max_tokens_per_rollout: Annotated[int, Field(gt=0)] | None = None
     """Input and output of all answered calls together; looked at before each call."""
+    max_failed_calls_in_a_row: Annotated[int, Field(gt=0)] | None = 20
+    """A rollout whose calls fail so often, one after the other, is refused more, and fails; null: never."""
     keep_alive_seconds: float = Field(default=15, ge=0)
     """A streamed reply that is silent for so long gets a comment, so that no proxy cuts it; 0: never."""
 

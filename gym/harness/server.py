@@ -98,7 +98,8 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
         state.observations = transcript.observations | {"return_code": ending.return_code, "seconds": ending.seconds}
         if transcript.outcome == "failed":
             kind = "provider_oom_killed" if ending.oom_killed else "agent_run_error"
-            reason = redacted(f"{self.adapter.title} {transcript.reason}")
+            full = " (the sandbox's disk is full)" if await state.run.disk_full() else ""
+            reason = redacted(f"{self.adapter.title} {transcript.reason}{full}")
             raise ContractError(502, reason, kind=kind, terminal=transcript.terminal and not ending.oom_killed)
         state.answered = True
         return self._response(session, transcript)

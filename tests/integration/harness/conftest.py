@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from conftest import EXAMPLES, unavailable
+from conftest import EXAMPLES, REPOSITORY, unavailable
 from gym.config.errors import UserError
 from gym.harness.bundle import ensure
 from responses_api_agents.opencode_agent.adapter import BUNDLE
@@ -60,10 +60,14 @@ class HarnessRuns:
         *arguments: str,
         agent: dict[str, Any] | None = None,
         fields: dict[str, Any] | None = None,
+        rules: list[dict[str, Any]] | None = None,
         **model: Any,
     ) -> Started:
-        """Begin a rollout for each script, by prompt; `agent` and `model` are settings of theirs, `fields` go into rows."""
-        rules = [{"when": f"^{prompt}$", "steps": steps} for prompt, steps in scripts.items()]
+        """Begin a rollout for each script, by prompt; `agent` and `model` are settings of theirs, `fields` go into rows.
+
+        `rules` tell the model what to say to prompts that OpenCode makes up.
+        """
+        rules = [*({"when": f"^{prompt}$", "steps": steps} for prompt, steps in scripts.items()), *(rules or [])]
         settings = json.dumps({"rules": rules, **model})
         self.runs.config.write_text(CONFIG.format(model=settings, tag=self.runs.tag, agent=json.dumps(agent or {})))
         rows = [
@@ -95,6 +99,16 @@ def opencode_bundle() -> Path:
     except UserError as error:
         unavailable(f"OpenCode could not be fetched: {error}")
         raise
+
+
+@pytest.fixture
+def busybox_image(docker_engine: None) -> str:
+    """An image with a busybox and no C library."""
+    tag = "gym-test/busybox:latest"
+    built = subprocess.run(["bash", "scripts/build_busybox_image.sh", tag], cwd=REPOSITORY, text=True, capture_output=True, check=False)
+    if built.returncode:
+        unavailable(f"an image for tests could not be built: {built.stderr.strip()[-500:]}")
+    return tag
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from gym.sandbox.ownership import Ownership
 from gym.sandbox.provider import Provider
 from gym.sandbox.registry import provider_from_block
 from gym.sandbox.spec import SandboxSpec
+from responses_api_agents.opencode_agent.adapter import BUNDLE
 
 pytestmark = pytest.mark.docker
 
@@ -143,17 +144,22 @@ async def test_a_sandbox_that_dies_leaves_it_unknown_what_became_of_the_harness(
     await run.end()  # the provider says by now that nothing runs there any more
 
 
-async def test_an_image_without_glibc_is_refused_with_the_reason(boxes: Boxes, tmp_path: Path) -> None:
-    box = await boxes.lend()
-    for loader, machine, reason in (("/lib/ld-none.so", "x86_64", "needs an image with glibc"), ("/bin/sh", "s390x", "is here for s390x")):
-        with pytest.raises(ContractError, match=reason) as raised:
-            await place(box, Bundle("Script", machine, loader, ()), tmp_path, 60)
-        assert raised.value.status == 422
+async def test_an_image_without_glibc_is_refused_with_the_reason(boxes: Boxes, busybox_image: str, opencode_bundle: Path) -> None:
+    box = await boxes.lend(image=busybox_image, workdir="/root")
+    with pytest.raises(
+        ContractError, match=r"^OpenCode needs an image with glibc: this one has no /lib64/ld-linux-x86-64\.so\.2"
+    ) as raised:
+        await place(box, BUNDLE, opencode_bundle, 60)
+    assert (raised.value.status, raised.value.terminal) == (422, True)
+
+
+async def test_another_kind_of_machine_is_refused(boxes: Boxes, tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match=r"^Script is here for s390x, but the sandbox is a x86_64$") as raised:
+        await place(await boxes.lend(), Bundle("Script", "s390x", "/bin/sh", ()), tmp_path, 60)
+    assert raised.value.status == 422
 
 
 async def test_a_bundle_is_copied_once(boxes: Boxes, opencode_bundle: Path) -> None:
-    from responses_api_agents.opencode_agent.adapter import BUNDLE
-
     box = await boxes.lend(user="nobody")
     where = await place(box, BUNDLE, opencode_bundle, 120)
     assert where == f"{COPIED}/{BUNDLE.digest}"
@@ -165,8 +171,6 @@ async def test_a_bundle_is_copied_once(boxes: Boxes, opencode_bundle: Path) -> N
 
 
 async def test_a_full_disk_is_said_and_nothing_is_started(boxes: Boxes, tmp_path: Path, opencode_bundle: Path) -> None:
-    from responses_api_agents.opencode_agent.adapter import BUNDLE
-
     box = await boxes.lend(provider_options={"tmpfs": {"/tmp": "size=1m"}})
     with pytest.raises(ContractError, match=r"OpenCode could not be (copied|put) into the sandbox") as raised:
         await place(box, BUNDLE, opencode_bundle, 120)
