@@ -224,8 +224,8 @@ async def test_a_rollout_whose_calls_fail_one_after_the_other_is_refused_more_an
     fail("timeout")
     assert close(recorder(tmp_path, failures=2), keep=True).get("failed") is None
 
-    again = recorder(tmp_path / "again", failures=2)
-    at = again
+    (tmp_path / "again").mkdir()
+    at = recorder(tmp_path / "again", failures=2)
     ask(at)
     fail("connection")
     fail("rate_limit")
@@ -235,7 +235,6 @@ async def test_a_rollout_whose_calls_fail_one_after_the_other_is_refused_more_an
     restarted = recorder(tmp_path / "again", failures=2)
     assert refused(restarted).kind == "model_failed"
     assert close(restarted)["failed"] == "the last 2 model calls failed one after the other: rate_limit: it is down"
-
 
 
 async def test_a_budget_of_tokens_is_looked_at_before_a_call(tmp_path: Path) -> None:
