@@ -1,7 +1,9 @@
 """The shipped recipes with the real OpenCode: in the contract's order, one sandbox after the other, and nothing left."""
 
 import json
+import os
 import re
+import signal
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from conftest import REPOSITORY
-from tests.integration.conftest import GymRuns
+from tests.integration.conftest import GymRuns, wait_for
 from tests.integration.harness.test_opencode_solves import SOLVE
 from tests.integration.swe.gym_runs import boxes, read, skip_without_environment, watched
 from tests.integration.test_plain_http_client import PlainClient
@@ -129,8 +131,11 @@ flat:
 
 
 def test_the_relay_and_flat_rows(docker_engine: None, opencode_bundle: Path, runs: GymRuns) -> None:
-    """The deprecated recipe of Verified for a collector, and the same row for a client that sends flat rows and waits for the same."""
-    row, relay, logs = example("swebench_verified"), "swebench_verified", runs.folder / "logs"
+    """The deprecated recipe of Verified for a collector, and the same row for a client that sends flat rows and waits for the same.
+
+    The relay's agent is killed in the midst of its first attempt: a failure and no zero, and nothing of it is left.
+    """
+    row, prefix, logs = example("swebench_verified"), "swebench_verified", runs.folder / "logs"
     recipes = (
         "- benchmarks/swebench/verified/opencode_legacy_agent.yaml\n"
         "- environment_servers/single_agent_turn_legacy/configs/single_agent_turn_legacy.yaml"
@@ -143,28 +148,36 @@ def test_the_relay_and_flat_rows(docker_engine: None, opencode_bundle: Path, run
         skip_without_environment(started.errors)
         raise
     status = json.loads(runs.run("env", "status", "--json")[1])
-    collecting = runs.begin(
-        *("eval", "run", "--no-serve", "--input", runs.rows(row), "--env", f"{relay}_environment_server", "--attempts", "1"),
-        *("--output", runs.folder / "out.jsonl"),
-    )
+    agent, resources = f"{prefix}_opencode_sandboxed_agent", f"{prefix}_opencode_resources_server"
+    source = ["--input", runs.rows(row), "--env", f"{prefix}_environment_server", "--output", runs.folder / "out.jsonl"]
+    collecting = runs.begin("eval", "run", "--no-serve", *source, "--attempts", "2")
+    wait_for(lambda: calls(logs, (agent,)), "the agent has opened no session", 60)
+    os.kill(status["instances"][agent]["pid"], signal.SIGKILL)
     client = PlainClient(status["instances"]["flat"]["url"], Path(status["token_file"]).read_text())
     code, flat, _ = client.post("/run", row, seconds=200)
     assert code == 200, flat
     check_solved(flat)
     assert "_ng_failure_class" not in flat
     assert flat["agent_ref"]["name"] == "flat_agent"
+
     assert collecting.ended(200) == 0, (collecting.errors, runs.lines("out_failures.jsonl"))
-    (relayed,) = runs.lines("out.jsonl")
+    (relayed,), (failed,) = runs.lines("out.jsonl"), runs.lines("out_failures.jsonl")
     check_solved(relayed)
-    agent = f"{relay}_opencode_sandboxed_agent"
-    assert relayed["agent_ref"]["name"] == agent
+    assert (relayed["agent_ref"]["name"], relayed["_ng_attempt_index"]) == (agent, 1)
     assert relayed["model_patch"] == flat["model_patch"]
-    opened = ["/v1/agent_sessions", "/v1/responses", "/v1/agent_sessions/close"]
-    for instance in (agent, "flat_agent"):
-        assert calls(logs, (instance,)) == [(route, "200") for route in opened]
-    assert calls(logs, (f"{relay}_opencode_resources_server",)).count(("/close_session", "200")) == 2
-    said = "".join(log.read_text() for log in logs.glob("*.log"))
-    assert said.count("opencode_sandboxed_agent is deprecated") == 1
+    assert (failed["_ng_failure_kind"], failed["_ng_failure_stage"], failed["_ng_failure_terminal"]) == (
+        "transport_peer_drop",
+        "agent",
+        False,
+    )
+    assert "reward" not in failed
+    opened = [(route, "200") for route in ORDER[1:4]]
+    assert calls(logs, ("flat_agent",)) == opened
+    # Of the first attempt there is an open session, and its close by whoever came after.
+    assert sorted(calls(logs, (agent,))) == sorted([*opened, opened[0], opened[2]])
+    assert [route for route, _ in calls(logs, (resources,))].count("/close_session") == 3
+    said = (logs / f"{agent}.log").read_text()
+    assert said.count("opencode_sandboxed_agent is deprecated") == 2, "once for each start"
     assert boxes(status["run_id"]) == []
     started.signal()
     assert started.ended(60) in (0, 130), started.errors
