@@ -115,7 +115,7 @@ def line_of(servers: Servers, row: dict[str, Any], boxes: list[Box]) -> str:
     recipe = next(path for name, path, _ in RECIPES.values() if name == taskset)
     task, patch = row["_ng_task_id"]["task_id"], row["model_patch"]
     expect(f"{task}: the calls", servers.calls(episode), [(route, "200") for route in ORDER])
-    own = sorted((box for box in boxes if box.episode == episode), key=lambda box: box.began)
+    own = sorted((box for box in boxes if (box.run_id, box.episode) == (servers.run_id, episode)), key=lambda box: box.began)
     if len(own) < 2 or any(later.began < earlier.ended for earlier, later in pairwise(own)):
         fail(f"{task}: its containers were not two or more, one after the other: {own}")
     changed = re.findall(r"^diff --git a/(\S+)", patch, re.MULTILINE)

@@ -37,5 +37,10 @@ def _bash(command: str) -> dict[str, Any]:
 
 def _sides(hunk: str) -> tuple[str, str]:
     """What a hunk takes away and what it puts there, with what stays around it."""
-    lines = [line for line in hunk.splitlines(keepends=True) if not line.startswith("\\")]
+    lines: list[str] = []
+    for line in hunk.splitlines(keepends=True):
+        if line.startswith("\\"):  # the line before has no end
+            lines[-1] = lines[-1].removesuffix("\n")
+        else:
+            lines.append(line)
     return "".join(line[1:] for line in lines if line[0] in " -"), "".join(line[1:] for line in lines if line[0] in " +")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 class Box:
     """One container's life, in seconds since the run began."""
 
+    run_id: str
     episode: str
     role: str
     began: float
@@ -49,7 +50,7 @@ def watched() -> Iterator[list[Box]]:
         for event in map(json.loads, heard):
             at, labels = event["timeNano"] / 1e9 - began, event["Actor"]["Attributes"]
             if event["Action"] == "create":
-                made[event["Actor"]["ID"]] = Box(labels.get("nemo-gym.episode-id", ""), labels.get("nemo-gym.role", ""), at)
+                made[event["Actor"]["ID"]] = Box(*(labels.get(f"nemo-gym.{name}", "") for name in ("run-id", "episode-id", "role")), at)
             elif event["Actor"]["ID"] in made:
                 made[event["Actor"]["ID"]].ended = at
         boxes += made.values()
