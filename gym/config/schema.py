@@ -111,6 +111,8 @@ class ResourcesServerConfig(ServerConfig):
     """Implementations of agents that may be paired with this server; None allows all."""
     expose_gold_to: list[str] = Field(default_factory=list)
     """Implementations of agents that may ask for the gold solution; see docs/contract.md."""
+    expose_tools_over_mcp: bool = False
+    """Serve the tools over MCP as well, for agents that are granted them so."""
     session_ttl_seconds: float = Field(default=86_400, gt=0)
     session_receipt_seconds: float = Field(default=3_600, gt=0)
 
