@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -21,6 +22,8 @@ from gym.servers.auth import CookieSigner
 from tests.unit.servers.conftest import EPISODE, VERIFY, Rig, seed_body
 
 HEADER = routes.MCP_SESSION_HEADER
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Each client would otherwise read all certificates of this machine."""
 
 
 class Increment(BaseModel):
@@ -91,13 +94,13 @@ class Served:
     @contextlib.asynccontextmanager
     async def client(self, headers: dict[str, str], **options: Any) -> AsyncIterator[Client]:
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=30) as http,
+            httpx2.AsyncClient(headers=headers, timeout=30, verify=_NO_TLS) as http,
             Client(streamable_http_client(f"{self.url}/mcp", http_client=http), **options) as client,
         ):
             yield client
 
     async def post(self, headers: dict[str, str], body: Any, method: str = "POST") -> httpx2.Response:
-        async with httpx2.AsyncClient(headers=headers) as http:
+        async with httpx2.AsyncClient(headers=headers, verify=_NO_TLS) as http:
             return await http.request(method, f"{self.url}/mcp", json=body)
 
 
