@@ -82,8 +82,10 @@ class Served:
         """Open a session: the MCP headers, and the cookies."""
         reply = await self.rig.call("box", routes.SEED_SESSION, seed_body(session_id, **data))
         tools = reply.json()["resources_tools"]
-        assert {**tools, "headers": sorted(tools["headers"])} == {
-            **{"server_name": "box", "url_path": "/mcp", "transport": "http"},
+        assert {**tools, "headers": list(tools["headers"])} == {
+            "server_name": "box",
+            "url_path": "/mcp",
+            "transport": "http",
             "headers": [HEADER],
         }
         return tools["headers"], dict(reply.cookies)
