@@ -13,6 +13,7 @@ from gym.protocol.access import MCPServerMetadata, SandboxAccess
 from gym.protocol.errors import ContractError
 from gym.protocol.ids import new_resources_session_id
 from gym.protocol.resources import BaseVerifyRequest, ResourcesCloseSessionRequest, ResourcesSeedSessionRequest, ResourcesVerifyRequest
+from gym.protocol.responses import Item
 from gym.protocol.verdicts import LOST_SESSION, Masked, Verdict, verdict_to_wire
 from gym.servers.auth import CookieSigner, SessionSigner
 from gym.servers.base import RouteSpec, Server
@@ -176,6 +177,7 @@ class ResourcesServer(Server, Generic[State]):
         if isinstance(body, dict) and "verification_input" in body:
             return await self._verify_typed(session_id, call)
         request = call.parse(BaseVerifyRequest)
+        request = self._with_own_names(request)
         verdict = await (self.verify(None, request) if session_id is None else self._verify_session(session_id, call, request))
         return {**call.json(), **verdict_to_wire(verdict)}
 
@@ -183,10 +185,23 @@ class ResourcesServer(Server, Generic[State]):
         """The typed form: who is asking is said and checked, and only the verdict comes back."""
         typed = call.parse(ResourcesVerifyRequest[dict[str, Any]])
         request = parse(BaseVerifyRequest, typed.verification_input, f"verification_input of {call.path}")
+        request = self._with_own_names(request)
         if session_id is None:
             return verdict_to_wire(await self.verify(None, request))
         self.sessions.check_episode(session_id, typed.episode_id)
         return verdict_to_wire(await self._verify_session(session_id, call, request))
+
+    def _with_own_names(self, request: BaseVerifyRequest) -> BaseVerifyRequest:
+        """The request with plain names for our tools, which agents that called them over MCP name `mcp__<server>__<tool>`."""
+        if not self.config.expose_tools_over_mcp:
+            return request
+        prefix = f"mcp__{self.context.instance}__"
+
+        def named(item: Item) -> Item:
+            return {**item, "name": str(item.get("name")).removeprefix(prefix)} if item.get("type") == "function_call" else item
+
+        response = request.response.model_copy(update={"output": [named(item) for item in request.response.output]})
+        return request.model_copy(update={"response": response})
 
     async def _verify_session(self, session_id: str, call: Call, request: BaseVerifyRequest) -> Verdict:
         async def run(session: Session[State]) -> Verdict:
