@@ -34,6 +34,8 @@ class MCPServer:
     """They open the tools of this session, and nothing else."""
     tools: tuple[str, ...]
     """What it offers, by name."""
+    required: bool
+    """A harness that cannot connect to it must not go on without it: its run has failed, and measures nothing."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,8 @@ async def granted_servers(
             continue
         try:
             url = await url_inside(access.connection.url)
-            servers.append(MCPServer(access.name, url, access.connection.headers, await _tools_of(access, transport)))
+            tools = await _tools_of(access, transport)
+            servers.append(MCPServer(access.name, url, access.connection.headers, tools, access.required))
         except (CallError, ContractError) as error:
             if access.required:
                 raise

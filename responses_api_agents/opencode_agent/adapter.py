@@ -54,6 +54,23 @@ _OFF = (
 """`OPENCODE_DISABLE_<name>`: what would call the internet, or take instructions from files of the task or the image."""
 
 
+_REQUIRED = """
+const required = %s
+export const RequiredServers = async ({ client }) => ({
+  "chat.params": async () => {
+    const { data } = await client.mcp.status()
+    for (const name of required) {
+      const found = data?.[name]
+      if (found?.status !== "connected") throw new Error(`is not connected to ${name}: ${found?.error ?? found?.status}`)
+    }
+  },
+})
+"""
+"""A plugin that ends the run in place of a model call without the required tools; OpenCode by itself goes on without them."""
+_START = 'mkdir -p "$0" && echo offline=true > "$0/.npmrc" && printf %s "$GYM_OPENCODE_PLUGIN" > "$0/required.js" && exec "$@"'
+"""`$0` is its folder of settings. Without the first file it would download a package there, and with a plugin wait for that."""
+
+
 class OpenCode:
     """One configured OpenCode."""
 
@@ -74,10 +91,16 @@ class OpenCode:
             **xdg,
             **{f"OPENCODE_DISABLE_{name}": "1" for name in _OFF},
             "OPENCODE_TEST_HOME": place.home,
-            "OPENCODE_CONFIG_CONTENT": orjson.dumps(self._settings(params, model, servers)).decode(),
             "OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX": str(self._config.max_output_tokens),
         }
-        return Launch(tuple(argv), env, place.binaries)
+        settings = self._settings(params, model, servers)
+        required = [server.name for server in servers if server.required]
+        folder = f"{xdg['XDG_CONFIG_HOME']}/opencode"
+        if required:
+            settings["plugin"] = [f"file://{folder}/required.js"]
+            env["GYM_OPENCODE_PLUGIN"] = _REQUIRED % orjson.dumps(required).decode()
+        env["OPENCODE_CONFIG_CONTENT"] = orjson.dumps(settings).decode()
+        return Launch(("sh", "-c", _START, folder, *argv), env, place.binaries)
 
     def read(self, evidence: Path, ending: Ending | None) -> Transcript:
         """The events that it printed, and its database."""
