@@ -57,7 +57,8 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         seeded = parsed(ResourcesSeedSessionResponse, reply, resources.name)
         _check_echo(resources.name, resources_session_id, seeded.resources_session_id, reply.cookies)
 
-        agent = await self._act(episode, params, seeded, dict(reply.cookies))
+        cookies = dict(reply.cookies)
+        agent = await self._act(episode, params, seeded, self._tool_accesses(seeded, cookies), cookies)
 
         episode.stage = "verification"
         verify_body = {**task.task_data, "responses_create_params": params, "response": agent.response}
@@ -77,6 +78,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         episode: Episode[SingleAgentTurnTaskInput],
         params: dict[str, Any],
         seeded: ResourcesSeedSessionResponse,
+        tool_accesses: list[ToolAccess],
         cookies: dict[str, str],
     ) -> "_Acted":
         """Open an agent session, have it act, and close it. Raises EpisodeFailed if the agent cannot be closed for certain."""
@@ -104,7 +106,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
             agent_session_id=agent_session_id,
             episode_id=episode.id,
             task_id=episode.task_id,
-            tool_accesses=self._tool_accesses(seeded, cookies),
+            tool_accesses=tool_accesses,
             sandbox_access=seeded.sandbox_access,
         )
         reply = await agent.post(routes.AGENT_SESSIONS, request.model_dump(mode="json"), timeout=_CALL_SECONDS)
@@ -156,6 +158,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         return _Acted(response, cookies if closed.resources_cookies is None else closed.resources_cookies, extra, capture)
 
     def _tool_accesses(self, seeded: ResourcesSeedSessionResponse, cookies: dict[str, str]) -> list[ToolAccess]:
+        """What the agent gets of the tools. Raises ContractError, terminal, where the server does not offer what is asked for."""
         info = self.context.info(self.config.resources_server)
         accesses: list[ToolAccess] = []
         if "direct_http" in self.config.resources_tool_transports:
@@ -163,9 +166,12 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
             accesses.append(DirectHTTPToolAccess(name=name, required=True, base_url=info.url, cookies=cookies, headers=dict(info.headers)))
         if "mcp" in self.config.resources_tool_transports:
             if seeded.resources_tools is None:
-                raise broken(f"{info.name} offers no tools over MCP, but resources_tool_transports asks for them")
+                reason = "offers no tools over MCP, but resources_tool_transports asks for them: set expose_tools_over_mcp on it"
+                raise broken(f"{info.name} {reason}")
             tools = seeded.resources_tools
-            connection = MCPConnection(url=f"{info.url}{tools.url_path}", headers=tools.headers)
+            if any(access.name == tools.server_name for access in accesses):
+                raise broken(f"{info.name} calls its MCP server {tools.server_name}, which is the name of its other grant")
+            connection = MCPConnection(url=f"{info.url}{tools.url_path}", headers={**info.headers, **tools.headers})
             accesses.append(MCPToolAccess(name=tools.server_name, required=True, connection=connection))
         return accesses
 
