@@ -110,7 +110,7 @@ async def measured(folder: Path, rollouts: int, requests: list[bytes]) -> dict[s
             least[name] = min(least[name], 1e6 * (time.process_time() - before) / rollouts / len(requests))
         before = time.process_time()
         for key in keys:
-            recorder.close(key, "session", keep=False, finish=lambda report, capture: None)
+            recorder.close(key, "session", keep=False, finish=lambda report, capture: None, bodies=False)
         least["close"] = min(least["close"], 1e6 * (time.process_time() - before) / rollouts)
     recorder.stop()
     return least

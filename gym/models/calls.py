@@ -76,3 +76,9 @@ class ModelCall:
     reasoning_tokens: int | None = None
     cached_tokens: int | None = None
     notes: CallNotes = field(default_factory=CallNotes)
+
+    def drop_bodies(self) -> None:
+        """Keep what the call says of itself, and of its bodies nothing but who answered."""
+        self.request = {}
+        if self.response is not None:
+            self.response = {name: self.response.get(name) for name in ("id", "model")}

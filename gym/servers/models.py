@@ -118,7 +118,7 @@ class ModelServer(Server):
                 report["training"] = {"items": training.items, "report": training.report, "masked_reason": training.masked_reason}
             self.rollout_closed(_key(call), report)
 
-        return Answer(self.recorder.close(_key(call), request.session_id, keep=request.keep, finish=finish))
+        return Answer(self.recorder.close(_key(call), request.session_id, keep=request.keep, finish=finish, bodies=call.token_capture))
 
     async def _capture(self, call: Call) -> Answer:
         return Answer(self.recorder.raw(_key(call)))

@@ -60,6 +60,8 @@ class Rollout:
     tokens: int = 0
     failures: int = 0
     """How many calls failed since the last one that did not."""
+    calls: list[ModelCall] | None = field(default_factory=list[ModelCall])
+    """All calls that have ended, without their bodies; None where the file has more."""
     problems: list[str] = field(default_factory=list[str])
     """What could not be written."""
     fenced: bool = False
@@ -188,6 +190,9 @@ class Recorder:
 
         if begun and self._write(rollout, line, f"the end of call {call.index}"):
             rollout.writer.wrote_end(call, chain)
+            if rollout.calls is not None:
+                call.drop_bodies()
+                rollout.calls.append(call)
 
     def open(self, key: str, session: str) -> None:
         """Begin a rollout anew, without what stood under its key. A repeat changes nothing. Raises ContractError (409) if it was closed."""
@@ -206,11 +211,13 @@ class Recorder:
             rollout.problems.append(f"what stood under the key could not be removed: {error.strerror or error}")
         self._write(rollout, lambda: _line({"open": session}), "the opening")
 
-    def close(self, key: str, session: str | None, *, keep: bool, finish: Callable[[dict[str, Any], Capture], None]) -> bytes:
+    def close(
+        self, key: str, session: str | None, *, keep: bool, finish: Callable[[dict[str, Any], Capture], None], bodies: bool = True
+    ) -> bytes:
         """Fence a rollout, end its calls, and return its report; a repeat returns the same.
 
-        `finish` may add to the report before it is packed. Without `keep` the file goes. Raises ContractError (409) if another session
-        has the rollout.
+        `finish` may add to the report before it is packed; without `bodies` its calls may come without theirs, which saves reading the
+        file. Without `keep` the file goes. Raises ContractError (409) if another session has the rollout.
         """
         receipt = self._receipt(key)
         if receipt is not None:
@@ -219,13 +226,8 @@ class Recorder:
         rollout = self._rollout(key)
         _check_session(key, rollout.session, session)
         self._drop(rollout)
-        problems = list(rollout.problems)
-        try:
-            capture = read_capture((self._folder.lines(key) or b"").splitlines())
-        except OSError as error:
-            capture = Capture()
-            problems.append(f"the capture cannot be read: {error.strerror or error}")
-        report = report_of(key, self._model_server, capture, problems)
+        capture = self._captured(rollout, bodies)
+        report = report_of(key, self._model_server, capture, rollout.problems)
         if rollout.refused is not None:
             report["budget_exhausted"] = rollout.refused
         if rollout.failures >= (self._limits.failures or math.inf):
@@ -276,12 +278,24 @@ class Recorder:
             self._forget_idle()
         return rollout
 
+    def _captured(self, rollout: Rollout, bodies: bool) -> Capture:
+        """What is on record of a rollout; read anew where not all of it is known here."""
+        if rollout.calls is not None and not bodies and not rollout.problems:
+            calls = sorted(rollout.calls, key=lambda call: call.index)
+            return Capture(calls, session=rollout.session, refused=rollout.refused)
+        try:
+            return read_capture((self._folder.lines(rollout.key) or b"").splitlines())
+        except OSError as error:
+            rollout.problems.append(f"the capture cannot be read: {error.strerror or error}")
+            return Capture()
+
     def _recall(self, rollout: Rollout) -> None:
         """Take up a rollout where another process, or we ourselves before we forgot it, left it."""
         try:
             content = self._folder.lines(rollout.key)
             if content is None:
                 return
+            rollout.calls = None
             if not content.endswith(b"\n"):
                 self._folder.append(rollout.key, b"\n")
             capture = read_capture(content.splitlines())

@@ -237,6 +237,23 @@ async def test_a_rollout_whose_calls_fail_one_after_the_other_is_refused_more_an
     assert close(restarted)["failed"] == "the last 2 model calls failed one after the other: rate_limit: it is down"
 
 
+async def test_a_report_from_memory_is_that_of_the_file(tmp_path: Path) -> None:
+    at = recorder(tmp_path, calls=4)
+    ask(at)
+    first, second = begin(at, "a"), begin(at, "b")
+    second.end(200, REPLY | {"id": None, "status": "incomplete"})
+    first.first_token()
+    first.end(502, None, complete=False, category="stream_truncated", error="gone")
+    begin(at, "c").end(200, {"error": {"message": "no"}}, category="upstream_error", error="no")
+    refused(at)
+    reports = [
+        orjson.loads(each.close(KEY, "s", keep=True, finish=lambda report, capture: None, bodies=bodies))
+        for each, bodies in ((at, False), (recorder(tmp_path, calls=4), False), (recorder(tmp_path, calls=4), True))
+    ]
+    assert len(reports[0]["calls"]) == 4
+    assert reports[0] == reports[1] == reports[2]
+
+
 async def test_a_budget_of_tokens_is_looked_at_before_a_call(tmp_path: Path) -> None:
     at = recorder(tmp_path, tokens=16)
     ask(at)
