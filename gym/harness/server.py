@@ -15,7 +15,7 @@ from typing import Any
 
 from gym.config.schema import AgentConfig
 from gym.harness.adapter import Adapter, Ending, ModelAccess, Place, Transcript
-from gym.harness.bundle import ensure
+from gym.harness.bundle import Built, ensure
 from gym.harness.config import HarnessConfig
 from gym.harness.placing import place
 from gym.harness.prompt import prompt_of
@@ -50,7 +50,7 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
     def __init__(self, config: AgentConfig, context: ServerContext) -> None:
         super().__init__(config, context)
         self.adapter = self.make_adapter()
-        self._bundle = Path()
+        self._built: Built | None = None
 
     def make_adapter(self) -> Adapter:
         """The harness; `self.config` is set."""
@@ -60,7 +60,7 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
         """Make the providers, and have the bundle at hand."""
         await super().start()
         cache = self.context.cache_dir or self.context.state_dir
-        self._bundle = await asyncio.to_thread(ensure, self.adapter.bundle, cache, log.info)
+        self._built = await asyncio.to_thread(ensure, self.adapter.bundle, cache, log.info)
 
     async def open_session(self, session: AgentSession[HarnessSession]) -> None:
         """Borrow the sandbox and put the harness into it."""
@@ -72,6 +72,7 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
             )
         if session.episode_id is None:
             raise ContractError(422, f"{title} needs an episode_id: its model calls are made under it")
+        assert self._built is not None
         box = await self.borrow(session)
         evidence = Path(tempfile.mkdtemp(prefix="harness-", dir=self.context.state_dir))
         run = HarnessRun(title, box, evidence, self.config.max_transcript_bytes)
@@ -81,7 +82,7 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
             await asyncio.to_thread(shutil.rmtree, evidence, ignore_errors=True)
 
         session.on_release("its transcript", drop_evidence)
-        session.state.binaries = await place(box, self.adapter.bundle, self._bundle, self.config.setup_timeout)
+        session.state.binaries = await place(box, self._built, self.config.setup_timeout)
 
     async def respond(self, session: AgentSession[HarnessSession], params: ResponseCreateParams, prefix: str) -> Response:
         """Run the harness to its end, or to its time-out."""

@@ -1,8 +1,7 @@
-"""Runs of the real OpenCode in real containers, on a network that leads to the model server alone; the model is scripted."""
+"""Runs of real harnesses in real containers, on a network that leads to the model server alone; the model is scripted."""
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +11,15 @@ import pytest
 
 from conftest import EXAMPLES, unavailable
 from gym.config.errors import UserError
-from gym.harness.bundle import ensure
-from responses_api_agents.opencode_agent.adapter import BUNDLE
+from gym.harness.bundle import Built, Bundle, ensure
+from responses_api_agents.hermes_agent.adapter import BUNDLE as HERMES
+from responses_api_agents.opencode_agent.adapter import BUNDLE as OPENCODE
 from tests.integration.conftest import GymRuns, Started
 
 CONFIG = """
 config_paths:
 - environment_servers/single_agent_turn/configs/single_agent_turn.yaml
-- responses_api_agents/opencode_agent/configs/opencode_agent.yaml
+- responses_api_agents/{name}/configs/{name}.yaml
 - responses_api_models/scripted_model/configs/scripted_model.yaml
 sandbox:
   docker: {{create: {{network: internal, pull: never}}}}
@@ -30,13 +30,13 @@ box:
   resources_servers:
     calc_swe:
       entrypoint: app.py
-      allowed_agents: [opencode_agent]
+      allowed_agents: [{name}]
       inconclusive_verification_retries: 0
       sandbox_config: {{ttl_s: 600, metadata: {{test: "{tag}"}}}}
 agent:
-  _inherit_from: opencode_agent
+  _inherit_from: {name}
   responses_api_agents:
-    opencode_agent: {agent}
+    {name}: {agent}
 env:
   _inherit_from: single_agent_turn
   environment_servers:
@@ -49,10 +49,10 @@ env:
 
 
 class HarnessRuns:
-    """`gym eval run` of OpenCode on the small task, with what the model says."""
+    """`gym eval run` of a harness on the small task, with what the model says."""
 
-    def __init__(self, runs: GymRuns, row: dict[str, Any]) -> None:
-        self.runs, self.row = runs, row
+    def __init__(self, name: str, runs: GymRuns, row: dict[str, Any]) -> None:
+        self.name, self.runs, self.row = name, runs, row
 
     def begin(
         self,
@@ -65,7 +65,7 @@ class HarnessRuns:
         """Begin a rollout for each script, by prompt; `agent` and `model` are settings of theirs, `fields` go into rows."""
         rules = [{"when": f"^{prompt}$", "steps": steps} for prompt, steps in scripts.items()]
         settings = json.dumps({"rules": rules, **model})
-        self.runs.config.write_text(CONFIG.format(model=settings, tag=self.runs.tag, agent=json.dumps(agent or {})))
+        self.runs.config.write_text(CONFIG.format(name=self.name, model=settings, tag=self.runs.tag, agent=json.dumps(agent or {})))
         rows = [
             {**self.row, "instance_id": prompt, "responses_create_params": {"input": prompt}, **(fields or {}).get(prompt, {})}
             for prompt in scripts
@@ -84,23 +84,34 @@ class HarnessRuns:
         return subprocess.run(command, text=True, capture_output=True, check=True, timeout=30).stdout.split()
 
 
-@pytest.fixture(scope="session")
-def opencode_bundle() -> Path:
-    """OpenCode in the cache, fetched if it is not there; runs of the tests take it from there."""
+def at_hand(bundle: Bundle) -> Built:
+    """A harness in the cache, made if it is not there; runs of the tests take it from there."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym"
-    if shutil.which("npm") is None and not (cache / "harness" / BUNDLE.digest).exists():
-        unavailable("there is no npm to fetch OpenCode with")
     try:
-        return ensure(BUNDLE, cache, print)
+        return ensure(bundle, cache, print)
     except UserError as error:
-        unavailable(f"OpenCode could not be fetched: {error}")
+        unavailable(f"{bundle.title} is not there: {error}")
         raise
 
 
+@pytest.fixture(scope="session")
+def opencode_bundle() -> Built:
+    """OpenCode."""
+    return at_hand(OPENCODE)
+
+
+@pytest.fixture(scope="session")
+def hermes_bundle() -> Built:
+    """Hermes, with its Python."""
+    return at_hand(HERMES)
+
+
 @pytest.fixture
-def harness(docker_engine: None, opencode_bundle: Path, runs: GymRuns, calc_row: dict[str, Any]) -> Iterator[HarnessRuns]:
-    """Runs of OpenCode; no process, no container and no network may be left."""
-    made = HarnessRuns(runs, calc_row)
+def harness(docker_engine: None, request: pytest.FixtureRequest, runs: GymRuns, calc_row: dict[str, Any]) -> Iterator[HarnessRuns]:
+    """Runs of a harness, OpenCode if the test names no other; no process, no container and no network may be left."""
+    name = getattr(request, "param", "opencode_agent")
+    at_hand({"opencode_agent": OPENCODE, "hermes_agent": HERMES}[name])
+    made = HarnessRuns(name, runs, calc_row)
     yield made
     runs.end()
     left = made.boxes()
