@@ -37,6 +37,7 @@ class Hermes:
             "HERMES_HOME": place.home,
             "OPENAI_BASE_URL": model.base_url,
             "OPENAI_API_KEY": model.token,
+            "HERMES_YOLO_MODE": "1",  # nobody is there to be asked
             "TERMINAL_ENV": "local",
             "TERMINAL_CWD": place.workdir,
             "TERMINAL_TIMEOUT": str(self._config.terminal_timeout),
@@ -67,5 +68,6 @@ class Hermes:
             "config": {
                 "model": {"context_length": config.context_window, "max_tokens": config.max_output_tokens},
                 "compression": {"enabled": config.compaction, "threshold": config.compaction_threshold, "in_place": True},
+                "agent": {"verify_on_stop": False},  # as new installations have it
             },
         }
