@@ -59,6 +59,7 @@ def main():
         from gateway.session_context import declare_stateless_channel
 
         declare_stateless_channel()  # so that sub-agents are waited for: nobody would take their word later
+
         def flush(self, messages, conversation_history=None):
             """In the place of Hermes' own, which would write to a database that there is none of."""
             speaker.new_messages(self, messages)

@@ -3,15 +3,15 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import EXAMPLES, unavailable
+from conftest import unavailable
 from gym.config.errors import UserError
-from gym.harness.bundle import Built, Bundle, ensure
+from gym.harness.bundle import Built, ensure
 from responses_api_agents.hermes_agent.adapter import BUNDLE as HERMES
 from responses_api_agents.opencode_agent.adapter import BUNDLE as OPENCODE
 from tests.integration.conftest import GymRuns, Started
@@ -58,18 +58,21 @@ class HarnessRuns:
         self,
         scripts: dict[str, list[dict[str, Any]]],
         *arguments: str,
+        asides: dict[str, list[dict[str, Any]]] | None = None,
         agent: dict[str, Any] | None = None,
         fields: dict[str, Any] | None = None,
         **model: Any,
     ) -> Started:
-        """Begin a rollout for each script, by prompt; `agent` and `model` are settings of theirs, `fields` go into rows."""
-        rules = [{"when": f"^{prompt}$", "steps": steps} for prompt, steps in scripts.items()]
+        """Begin a rollout for each script, by prompt; `agent` and `model` are settings of theirs, `fields` go into rows.
+
+        `asides` are scripts for what a model is told by other agents, or by the harness itself.
+        """
+        rules = [{"when": f"(?s)^{prompt}$", "steps": steps} for prompt, steps in {**scripts, **(asides or {})}.items()]
         settings = json.dumps({"rules": rules, **model})
         self.runs.config.write_text(CONFIG.format(name=self.name, model=settings, tag=self.runs.tag, agent=json.dumps(agent or {})))
         rows = [
             {**self.row, "instance_id": prompt, "responses_create_params": {"input": prompt}, **(fields or {}).get(prompt, {})}
             for prompt in scripts
-            if not prompt.startswith("sub-")  # told by another agent, not by a row
         ]
         return self.runs.eval(self.runs.rows(*rows), "--attempts", "1", "--concurrency", "3", *arguments)
 
@@ -84,33 +87,32 @@ class HarnessRuns:
         return subprocess.run(command, text=True, capture_output=True, check=True, timeout=30).stdout.split()
 
 
-def at_hand(bundle: Bundle) -> Built:
-    """A harness in the cache, made if it is not there; runs of the tests take it from there."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym"
-    try:
-        return ensure(bundle, cache, print)
-    except UserError as error:
-        unavailable(f"{bundle.title} is not there: {error}")
-        raise
+BUNDLES = {"opencode_agent": OPENCODE, "hermes_agent": HERMES}
 
 
 @pytest.fixture(scope="session")
-def opencode_bundle() -> Built:
-    """OpenCode."""
-    return at_hand(OPENCODE)
+def bundles() -> Callable[[str], Built]:
+    """An agent's harness in the cache, made if it is not there; runs of the tests take it from there."""
 
+    def at_hand(name: str) -> Built:
+        bundle = BUNDLES[name]
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym"
+        try:
+            return ensure(bundle, cache, print)
+        except UserError as error:
+            unavailable(f"{bundle.title} is not there: {error}")
+            raise
 
-@pytest.fixture(scope="session")
-def hermes_bundle() -> Built:
-    """Hermes, with its Python."""
-    return at_hand(HERMES)
+    return at_hand
 
 
 @pytest.fixture
-def harness(docker_engine: None, request: pytest.FixtureRequest, runs: GymRuns, calc_row: dict[str, Any]) -> Iterator[HarnessRuns]:
+def harness(
+    docker_engine: None, bundles: Callable[[str], Built], request: pytest.FixtureRequest, runs: GymRuns, calc_row: dict[str, Any]
+) -> Iterator[HarnessRuns]:
     """Runs of a harness, OpenCode if the test names no other; no process, no container and no network may be left."""
     name = getattr(request, "param", "opencode_agent")
-    at_hand({"opencode_agent": OPENCODE, "hermes_agent": HERMES}[name])
+    bundles(name)
     made = HarnessRuns(name, runs, calc_row)
     yield made
     runs.end()
@@ -119,10 +121,3 @@ def harness(docker_engine: None, request: pytest.FixtureRequest, runs: GymRuns, 
         subprocess.run(["docker", "rm", "-f", *left], capture_output=True, check=False, timeout=60)
     assert not left, f"{len(left)} containers of the test are left over"
     runs.check_nothing_left()
-
-
-@pytest.fixture
-def swebench_row() -> dict[str, Any]:
-    """The small test task as it is told to an agent."""
-    with EXAMPLES.open() as lines:
-        return json.loads(next(lines))

@@ -2,7 +2,7 @@
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -168,17 +168,17 @@ async def test_an_image_that_cannot_unpack_it_is_refused(boxes: Boxes, tmp_path:
     assert raised.value.status == 422
 
 
-async def test_a_bundle_is_copied_once(boxes: Boxes, opencode_bundle: Built) -> None:
-    box = await boxes.lend(user="nobody")
-    places = await asyncio.gather(*(place(box, opencode_bundle, 120) for _ in range(2)))
+async def test_a_bundle_is_copied_once(boxes: Boxes, bundles: Callable[[str], Built]) -> None:
+    box, opencode = await boxes.lend(user="nobody"), bundles("opencode_agent")
+    places = await asyncio.gather(*(place(box, opencode, 120) for _ in range(2)))
     (where,) = set(places)
-    assert where == f"{COPIED}/{opencode_bundle.bundle.digest}"
+    assert where == f"{COPIED}/{opencode.bundle.digest}"
     first = (await box.exec(f"stat -c %i {where}/*")).stdout
-    assert await place(box, opencode_bundle, 120) == where
+    assert await place(box, opencode, 120) == where
     assert (await box.exec(f"stat -c %i {where}/*")).stdout == first
     assert (await box.exec(f"ls {where} {COPIED}")).stdout.split() == [
         f"{COPIED}:",
-        opencode_bundle.bundle.digest,
+        opencode.bundle.digest,
         f"{where}:",
         "opencode",
         "rg",
@@ -194,9 +194,11 @@ print(sys.prefix, *sorted(path.rpartition("/")[2] for path in loaded if not path
 """
 
 
-async def test_a_python_of_its_own_needs_nothing_of_the_image_and_leaves_its_children_alone(boxes: Boxes, hermes_bundle: Built) -> None:
+async def test_a_python_of_its_own_needs_nothing_of_the_image_and_leaves_its_children_alone(
+    boxes: Boxes, bundles: Callable[[str], Built]
+) -> None:
     box = await boxes.lend(user="nobody")
-    where = await place(box, hermes_bundle, 120)
+    where = await place(box, bundles("hermes_agent"), 120)
     done = await box.exec(f"{where}/bin/python3 -I -c '{LIBRARIES}'", env={"HERMES_HOME": "/tmp/home"})
     prefix, *others = done.stdout.split()
     assert prefix == where, done.stderr
@@ -208,10 +210,10 @@ async def test_a_python_of_its_own_needs_nothing_of_the_image_and_leaves_its_chi
     assert "PYTHON" not in child.stdout
 
 
-async def test_a_full_disk_is_said_and_nothing_is_started(boxes: Boxes, tmp_path: Path, opencode_bundle: Built) -> None:
+async def test_a_full_disk_is_said_and_nothing_is_started(boxes: Boxes, tmp_path: Path, bundles: Callable[[str], Built]) -> None:
     box = await boxes.lend(provider_options={"tmpfs": {"/tmp": "size=1m"}})
     with pytest.raises(ContractError, match=r"OpenCode could not be (copied|put) into the sandbox") as raised:
-        await place(box, opencode_bundle, 120)
+        await place(box, bundles("opencode_agent"), 120)
     assert (raised.value.status, raised.value.terminal) == (503, False)
     run = HarnessRun("Script", box, tmp_path, 1024)
     assert not (await box.exec("cat /dev/zero > /tmp/full")).ok

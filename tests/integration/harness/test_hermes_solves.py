@@ -73,9 +73,10 @@ def test_a_task_is_solved(harness: Any) -> None:
             {"say": "Delegated."},
         ],
         "pry": [terminal(f"python3 - <<'X'{PRY}X"), {"say": "Tried."}],
-        "sub-task": [terminal("echo from below"), {"think": "Hm.", "say": "Done below."}],
+        "too many calls": [terminal(f"echo {number} >> notes") for number in range(9)],
     }
-    started = harness.begin(scripts, agent={"toolsets": ["terminal", "file", "delegation"]})
+    asides = {"sub-task": [terminal("echo from below"), {"think": "Hm.", "say": "Done below."}]}
+    started = harness.begin(scripts, asides=asides, agent={"toolsets": ["terminal", "file", "delegation"]}, max_calls_per_rollout=5)
     assert started.ended(280) == 0, (started.errors, harness.outcomes())
     rows, failures = harness.outcomes()
     assert not failures
@@ -102,6 +103,10 @@ def test_a_task_is_solved(harness: Any) -> None:
     (below,) = rows["delegate"]["ng_agent_observations"]["subagents"]
     assert [item["type"] for item in below["output"]] == ["function_call", "function_call_output", "reasoning", "message"]
     assert output_of(below["output"][1]) == "from below"
+
+    cut_short = rows["too many calls"]
+    assert (cut_short["agent_budget_exhausted"], cut_short["reward"], cut_short["mask_sample"]) == (True, 0.0, False)
+    assert (cut_short["response"]["status"], len(cut_short["response"]["output"])) == ("incomplete", 10), "all up to the refusal"
 
     # With all that it has, code in the sandbox opens nothing but its own model calls; and it was told nothing of the grader.
     said = json.loads(output_of(rows["pry"]["response"]["output"][1]))
