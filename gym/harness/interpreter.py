@@ -90,7 +90,7 @@ def find_interpreter(version: str, say: Callable[[str], None]) -> Interpreter:
 
 
 def _managed(version: str) -> Interpreter | None:
-    command = [find_uv_bin(), "python", "find", "--managed-python", "--no-python-downloads", version]
+    command = [find_uv_bin(), "python", "find", "--python-preference", "only-managed", "--no-python-downloads", version]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
     return _ask(Path(done.stdout.strip()), version, relocatable=True) if done.returncode == 0 else None
 

@@ -10,30 +10,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from gym.harness.adapter import STDOUT, Ending, Transcript
+from gym.harness.chat import chat_items, chat_text
 from gym.harness.evidence import a_list, an_object, json_lines
-from gym.models.dialects.items import call_item, reasoning_item
 from gym.protocol.failures import bounded_reason
-from gym.protocol.responses import Item, assistant_message, function_call_output
+from gym.protocol.responses import Item
 
-_OWN = (
-    # What Hermes says of a run that ended by the policy's doing, in `error` or `turn_exit_reason`, and our word for it.
-    ("max_iterations_reached", "max_turns"),
-    ("error_near_max_iterations", "max_turns"),
-    ("content_policy_blocked", "content_filter"),
-    ("Response truncated due to output length", "max_output_tokens"),
-    ("Response remained truncated", "max_output_tokens"),
-    ("First response truncated", "max_output_tokens"),
-    ("output tokens on reasoning", "max_output_tokens"),
-    ("empty_response_exhausted", "empty_response"),
-    ("REASONING_SCRATCHPAD", "invalid_answers"),
-    ("invalid tool call", "invalid_answers"),
-    ("Invalid JSON", "invalid_answers"),
-)
+_OWN_ERRORS = {
+    "content_policy_blocked": "content_filter",
+    "Response truncated due to output length": "max_output_tokens",
+    "Response remained truncated": "max_output_tokens",
+    "First response truncated due to output length": "max_output_tokens",
+    "Model used all output tokens on reasoning": "max_output_tokens",
+    "Incomplete REASONING_SCRATCHPAD": "invalid_answers",
+    "Model generated invalid tool call": "invalid_answers",
+}
+_OWN_EXITS = {"max_iterations_reached": "max_turns", "empty_response_exhausted": "empty_response"}
+"""How Hermes begins to say that a run ended by the policy's own doing, as its `error` or its `turn_exit_reason`; and our word for it."""
+_BROKE = ("local_processing_error", "error_near_max_iterations", "partial_stream_recovery", "all_retries_exhausted")
+"""Exits that Hermes makes the best of, and that are none of the policy's doing."""
 _LIMITS = {"compression_exhausted": "context_overflow", "compaction_disabled": "context_overflow", "guardrail": "guardrail"}
-_REFUSED = re.compile(r"\bHTTP 40[13]\b")
+_REFUSED = re.compile(r"HTTP 40[13]\b")
 _KEPT = ("completed", "failed", "partial", "error", "failure_reason", "turn_exit_reason", "api_calls", "tokens")
 _TOLD_CHARACTERS = 2000
 
@@ -49,13 +46,9 @@ class _Agent:
 
     def take(self, message: dict[str, Any]) -> None:
         """The next message of its history."""
-        role, text = message.get("role"), _text(message.get("content"))
-        if role == "tool":
-            self.items.append(function_call_output(str(message.get("tool_call_id") or ""), text))
-        elif role == "assistant":
-            self.items += _answer(message, text, len(self.items))
-        elif role == "user":
-            self.told.append(bounded_reason(text, _TOLD_CHARACTERS))
+        if message.get("role") == "user":
+            self.told.append(bounded_reason(chat_text(message), _TOLD_CHARACTERS))
+        self.items += chat_items(message, len(self.items))
 
 
 def read_transcript(evidence: Path, ending: Ending | None) -> Transcript:
@@ -100,34 +93,15 @@ def _judge(transcript: Transcript, result: dict[str, Any] | None, ending: Ending
         transcript.outcome, transcript.reason = "failed", f"broke off with exit code {ending.return_code}: {said}"
     elif own := next(_ends(result), None):
         transcript.outcome, transcript.reason = "incomplete", own
-    elif result.get("failed") or not result.get("completed"):
+    elif result.get("failed") or not result.get("completed") or str(result.get("turn_exit_reason")).startswith(_BROKE):
         why = str(result.get("error") or result.get("turn_exit_reason") or "no reason given")
         transcript.outcome, transcript.reason = "failed", f"ended with {bounded_reason(why, 500)}"
-        transcript.terminal = bool(_REFUSED.search(why))
+        transcript.terminal = bool(_REFUSED.match(why))
 
 
 def _ends(result: dict[str, Any]) -> Iterator[str]:
     """The policy's own ends that this is one of."""
     limits = a_list(result.get("limits"))
     yield from (word for limit, word in _LIMITS.items() if limit in limits)
-    said = f"{result.get('error') or ''} {result.get('turn_exit_reason') or ''}"
-    yield from (word for sign, word in _OWN if sign in said)
-
-
-def _answer(message: dict[str, Any], text: str, place: int) -> Iterator[Item]:
-    thought = message.get("reasoning") or message.get("reasoning_content")
-    if isinstance(thought, str) and thought.strip():
-        yield reasoning_item(f"rs_{place}", thought)
-    calls = a_list(message.get("tool_calls"))
-    if text or not calls:
-        yield assistant_message(text)
-    for number, given in enumerate(calls):
-        call = an_object(given)
-        function = an_object(call.get("function"))
-        arguments = function.get("arguments")
-        told = arguments if isinstance(arguments, str) else orjson.dumps(arguments or {}).decode()
-        yield call_item(f"fc_{place}_{number}", str(call.get("id") or ""), str(function.get("name") or ""), told)
-
-
-def _text(content: Any) -> str:
-    return content if isinstance(content, str) else "".join(str(an_object(part).get("text") or "") for part in a_list(content))
+    for key, ends in (("error", _OWN_ERRORS), ("turn_exit_reason", _OWN_EXITS)):
+        yield from (word for sign, word in ends.items() if str(result.get(key)).startswith(sign))
