@@ -26,7 +26,7 @@ def needed_glibc(path: Path) -> Version:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             try:
                 return max(_versions(data), default=(0, 0))
-            except (struct.error, ValueError):
+            except (struct.error, ArithmeticError, LookupError, ValueError):
                 return (0, 0)
 
 
