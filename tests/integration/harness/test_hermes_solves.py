@@ -73,10 +73,15 @@ def test_a_task_is_solved(harness: Any) -> None:
             {"say": "Delegated."},
         ],
         "pry": [terminal(f"python3 - <<'X'{PRY}X"), {"say": "Tried."}],
-        "too many calls": [terminal(f"echo {number} >> notes") for number in range(9)],
+        "too many calls": [terminal(f"echo {number} >> notes") for number in range(14)],
+        "read much": [*(terminal(f"seq {number}000 {number}999; seq 5000 6000") for number in range(9)), {"say": "Read."}],
     }
-    asides = {"sub-task": [terminal("echo from below"), {"think": "Hm.", "say": "Done below."}]}
-    started = harness.begin(scripts, asides=asides, agent={"toolsets": ["terminal", "file", "delegation"]}, max_calls_per_rollout=5)
+    asides = {
+        "sub-task": [terminal("echo from below"), {"think": "Hm.", "say": "Done below."}],
+        ".*": [{"say": "## Goal\nTo read."}],  # for the history of "read much" to be compacted
+    }
+    agent = {"toolsets": ["terminal", "file", "delegation"], "context_window": 64_000, "compaction_threshold": 0.3}
+    started = harness.begin(scripts, asides=asides, agent=agent, max_calls_per_rollout=12)
     assert started.ended(280) == 0, (started.errors, harness.outcomes())
     rows, failures = harness.outcomes()
     assert not failures
@@ -106,7 +111,13 @@ def test_a_task_is_solved(harness: Any) -> None:
 
     cut_short = rows["too many calls"]
     assert (cut_short["agent_budget_exhausted"], cut_short["reward"], cut_short["mask_sample"]) == (True, 0.0, False)
-    assert (cut_short["response"]["status"], len(cut_short["response"]["output"])) == ("incomplete", 10), "all up to the refusal"
+    assert (cut_short["response"]["status"], len(cut_short["response"]["output"])) == ("incomplete", 24), "all up to the refusal"
+
+    compacted = rows["read much"]
+    assert compacted["ng_agent_observations"]["compactions"] >= 1
+    called = [item["call_id"] for item in compacted["response"]["output"] if item["type"] == "function_call"]
+    assert len(called) == len(set(called)) > 4, "what stays in a compacted history is not said again"
+    assert "[CONTEXT COMPACTION" not in json.dumps(compacted["response"]["output"])
 
     # With all that it has, code in the sandbox opens nothing but its own model calls; and it was told nothing of the grader.
     said = json.loads(output_of(rows["pry"]["response"]["output"][1]))
