@@ -53,7 +53,7 @@ class Interpreter:
     def copy(self, target: Path, patchelf: Callable[[], Path]) -> Path:
         """Copy it to `target`, and return the copy's program; `patchelf` is asked for where it is needed."""
         libraries, binaries = target / "lib", target / "bin"
-        shutil.copytree(self.stdlib, libraries / f"python{self.short}", ignore=_UNWANTED)
+        shutil.copytree(self.stdlib, libraries / f"python{self.short}", ignore=_UNWANTED, ignore_dangling_symlinks=True)
         binaries.mkdir()
         program = binaries / f"python{self.short}"
         shutil.copy2(self.binary, program)

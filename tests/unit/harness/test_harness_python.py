@@ -1,8 +1,11 @@
 """A Python for sandboxes: which one it is, what names it, and what its files need of glibc."""
 
+import os
 import platform
 import shutil
+import subprocess
 import sys
+import sysconfig
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +16,7 @@ import pytest
 from gym.config.errors import UserError
 from gym.harness.bundle import Bundle, ensure
 from gym.harness.elf import Version, needed_glibc
-from gym.harness.interpreter import find_interpreter
+from gym.harness.interpreter import Interpreter, find_interpreter
 from gym.harness.python_tree import PythonTree
 
 
@@ -93,3 +96,24 @@ def test_the_archive_is_for_every_user_and_the_newest_glibc_counts(tmp_path: Pat
         "./secret": (0o644, 0, ""),
     }
     assert built.glibc == max(stated, needed_glibc(Path(sys.executable).resolve()))
+
+
+def test_one_that_uv_manages_comes_first_and_is_copied_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    version, short = platform.python_version(), ".".join(platform.python_version_tuple()[:2])
+    monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("PATH", f"{Path(sys.base_prefix) / 'bin'}:{os.environ['PATH']}")
+
+    def patchelf() -> Path:
+        raise AssertionError("it finds its libraries wherever it is")
+
+    here = Interpreter(Path(sys.executable).resolve(), Path(sysconfig.get_path("stdlib")), version, relocatable=True)
+    here.copy(tmp_path / "uv" / f"cpython-{version}-linux-x86_64-gnu", patchelf)
+    found = find_interpreter(short, print)
+    assert (found.version, found.relocatable) == (version, True)
+    program = found.copy(tmp_path / "copy", patchelf)
+    assert program == tmp_path / "copy" / "bin" / f"python{short}"
+    done = subprocess.run([program, "-I", "-c", "import sys; print(sys.prefix)"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(tmp_path / "copy")
+    names = {path.name for path in (tmp_path / "copy" / "lib" / f"python{short}").iterdir()}
+    assert not names & {"test", "idlelib", "tkinter", "ensurepip", "site-packages"}
