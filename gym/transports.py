@@ -104,7 +104,7 @@ class InProcessTransport:
             "raw_path": path.encode(),
             "query_string": query.encode(),
             "root_path": "",
-            "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+            "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
             "client": ("in-process", 0),
             "server": (host, 0),
             "state": {},

@@ -9,19 +9,18 @@ only; the agent sees `responses_create_params`.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-import orjson
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from environment_servers.single_agent_turn.config import Config
-from gym.client import CallError, Reply
+from gym.client import CallError
 from gym.protocol import routes
 from gym.protocol.access import DirectHTTPToolAccess, MCPConnection, MCPToolAccess, ToolAccess
 from gym.protocol.agents import AgentCloseSessionResponse, AgentSeedSessionRequest, AgentSeedSessionResponse
 from gym.protocol.environments import SingleAgentTurnTaskInput
 from gym.protocol.errors import ContractError
-from gym.protocol.failures import BUDGET_EXHAUSTED, EpisodeFailure
+from gym.protocol.failures import BUDGET_EXHAUSTED, MODEL_FAILED, EpisodeFailure
 from gym.protocol.ids import EpisodeId, new_agent_session_id, new_resources_session_id
 from gym.protocol.resources import ResourcesSeedSessionResponse
 from gym.protocol.responses import Response
@@ -29,12 +28,11 @@ from gym.protocol.rollouts import MODEL_CALLS
 from gym.servers import EnvironmentServer, Episode
 from gym.servers.environment import EpisodeFailed
 from gym.servers.http import Answer, Call
+from gym.servers.replies import broken, check_verdict, object_of, parsed
 from gym.servers.rollout_capture import RolloutCapture
 
 _CALL_SECONDS: float | None = None
 """Calls have no bound of their own: the episode's deadline is around them all."""
-
-ReplyModel = TypeVar("ReplyModel", bound=BaseModel)
 
 
 class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
@@ -56,16 +54,17 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         self.owe_close(episode, resources.name, routes.CLOSE_SESSION, close_body, resources_session_id)
         seed_body = {**close_body, "task_id": episode.task_id.model_dump(), "task_data": task.task_data}
         reply = await resources.post(routes.SEED_SESSION, seed_body, timeout=_CALL_SECONDS)
-        seeded = _parse(ResourcesSeedSessionResponse, reply, resources.name)
+        seeded = parsed(ResourcesSeedSessionResponse, reply, resources.name)
         _check_echo(resources.name, resources_session_id, seeded.resources_session_id, reply.cookies)
 
-        agent = await self._act(episode, params, seeded, dict(reply.cookies))
+        cookies = dict(reply.cookies)
+        agent = await self._act(episode, params, seeded, self._tool_accesses(seeded, cookies), cookies)
 
         episode.stage = "verification"
         verify_body = {**task.task_data, "responses_create_params": params, "response": agent.response}
         reply = await resources.post(routes.VERIFY, verify_body, timeout=_CALL_SECONDS, cookies=agent.resources_cookies)
-        result = _object(reply, resources.name)
-        _check_verdict(resources.name, result)
+        result = object_of(reply, resources.name)
+        check_verdict(resources.name, result)
         episode.stage = "cleanup"
         return agent.capture.complete({**result, **agent.extra})
 
@@ -79,6 +78,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         episode: Episode[SingleAgentTurnTaskInput],
         params: dict[str, Any],
         seeded: ResourcesSeedSessionResponse,
+        tool_accesses: list[ToolAccess],
         cookies: dict[str, str],
     ) -> "_Acted":
         """Open an agent session, have it act, and close it. Raises EpisodeFailed if the agent cannot be closed for certain."""
@@ -106,11 +106,11 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
             agent_session_id=agent_session_id,
             episode_id=episode.id,
             task_id=episode.task_id,
-            tool_accesses=self._tool_accesses(seeded, cookies),
+            tool_accesses=tool_accesses,
             sandbox_access=seeded.sandbox_access,
         )
         reply = await agent.post(routes.AGENT_SESSIONS, request.model_dump(mode="json"), timeout=_CALL_SECONDS)
-        opened = _parse(AgentSeedSessionResponse, reply, agent.name)
+        opened = parsed(AgentSeedSessionResponse, reply, agent.name)
         _check_echo(agent.name, agent_session_id, opened.agent_session_id, reply.cookies)
 
         response: dict[str, Any] | None = None
@@ -118,7 +118,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         try:
             async with limit:
                 answer = await agent.post(routes.RESPONSES, params, timeout=None, prefix=capture.prefix, cookies=reply.cookies)
-            response = _object(answer, agent.name)
+            response = object_of(answer, agent.name)
             _check_response(agent.name, response)
             episode.partial["partial_response"] = response
             _check_ended_well(agent.name, response)
@@ -127,6 +127,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
                 raise
         except (CallError, ContractError):
             await capture.close(None)
+            _check_model(capture)
             if not capture.budget_exhausted:
                 raise
             response = None  # it failed for want of model calls: what stands is graded
@@ -149,6 +150,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
             response = partial.model_dump(mode="json", exclude_unset=True) if partial else _empty_response(episode.id, limit.expired())
         episode.partial["partial_response"] = response
         await capture.close(response)
+        _check_model(capture)
         if capture.budget_exhausted:
             extra[BUDGET_EXHAUSTED] = True
         if response.get("usage") is None and capture.usage is not None:
@@ -156,6 +158,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         return _Acted(response, cookies if closed.resources_cookies is None else closed.resources_cookies, extra, capture)
 
     def _tool_accesses(self, seeded: ResourcesSeedSessionResponse, cookies: dict[str, str]) -> list[ToolAccess]:
+        """What the agent gets of the tools. Raises ContractError, terminal, where the server does not offer what is asked for."""
         info = self.context.info(self.config.resources_server)
         accesses: list[ToolAccess] = []
         if "direct_http" in self.config.resources_tool_transports:
@@ -163,9 +166,12 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
             accesses.append(DirectHTTPToolAccess(name=name, required=True, base_url=info.url, cookies=cookies, headers=dict(info.headers)))
         if "mcp" in self.config.resources_tool_transports:
             if seeded.resources_tools is None:
-                raise _broken(f"{info.name} offers no tools over MCP, but resources_tool_transports asks for them")
+                reason = "offers no tools over MCP, but resources_tool_transports asks for them: set expose_tools_over_mcp on it"
+                raise broken(f"{info.name} {reason}")
             tools = seeded.resources_tools
-            connection = MCPConnection(url=f"{info.url}{tools.url_path}", headers=tools.headers)
+            if any(access.name == tools.server_name for access in accesses):
+                raise broken(f"{info.name} calls its MCP server {tools.server_name}, which is the name of its other grant")
+            connection = MCPConnection(url=f"{info.url}{tools.url_path}", headers={**info.headers, **tools.headers})
             accesses.append(MCPToolAccess(name=tools.server_name, required=True, connection=connection))
         return accesses
 
@@ -180,28 +186,11 @@ class _Acted:
     capture: RolloutCapture
 
 
-def _parse(model: type[ReplyModel], reply: Reply, name: str) -> ReplyModel:
-    try:
-        return model.model_validate(_object(reply, name))
-    except ValidationError as error:
-        raise _broken(f"{name} answered with an invalid {model.__name__}: {error.errors(include_url=False)[0]['msg'].lower()}") from error
-
-
-def _object(reply: Reply, name: str) -> dict[str, Any]:
-    try:
-        value = orjson.loads(reply.body)
-    except orjson.JSONDecodeError as error:
-        raise _broken(f"{name} answered with something that is not JSON: {reply.body[:80]!r}") from error
-    if not isinstance(value, dict):
-        raise _broken(f"{name} answered with a {type(value).__name__} in place of an object")
-    return value
-
-
 def _check_echo(name: str, sent: str, echoed: str, cookies: Mapping[str, str]) -> None:
     if echoed != sent:
-        raise _broken(f"{name} answered for session {echoed!r} in place of {sent!r}")
+        raise broken(f"{name} answered for session {echoed!r} in place of {sent!r}")
     if not cookies:
-        raise _broken(f"{name} set no session cookie")
+        raise broken(f"{name} set no session cookie")
 
 
 def _check_response(name: str, response: dict[str, Any]) -> None:
@@ -209,7 +198,7 @@ def _check_response(name: str, response: dict[str, Any]) -> None:
         Response.model_validate(response)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise _broken(f"{name} answered with an invalid response: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
+        raise broken(f"{name} answered with an invalid response: {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
 
 
 def _check_ended_well(name: str, response: dict[str, Any]) -> None:
@@ -222,16 +211,10 @@ def _check_ended_well(name: str, response: dict[str, Any]) -> None:
         )
 
 
-def _check_verdict(name: str, result: dict[str, Any]) -> None:
-    """A reward that is no finite number is a broken verifier, not a row."""
-    reward = result.get("reward")
-    if isinstance(reward, bool) or not isinstance(reward, (int, float)):
-        raise _broken(f"{name} verified with the reward {reward!r}, which is no number", kind="verifier_error")
-
-
-def _broken(reason: str, kind: str = "protocol_violation") -> ContractError:
-    """A peer that breaks the contract ends the episode for good: asking again would bring the same."""
-    return ContractError(502, reason, kind=kind, terminal=True)
+def _check_model(capture: RolloutCapture) -> None:
+    """What was done without a model measures nothing, whatever the agent says of it."""
+    if capture.failed is not None:
+        raise EpisodeFailed(EpisodeFailure(failure_reason=capture.failed, terminal=False, failure_kind=MODEL_FAILED, stage="agent"))
 
 
 def _unclosed(name: str, error: Exception, bound: float) -> EpisodeFailure:

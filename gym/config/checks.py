@@ -13,7 +13,7 @@ from gym.config.licenses import license_hint
 from gym.config.masking import is_placeholder, is_secret_key
 from gym.config.plan import DatasetBinding, Instance, Origin, Plan, Route
 from gym.config.roots import ENV_FILE, find_file
-from gym.config.schema import Dataset, EnvironmentServerConfig, Settings
+from gym.config.schema import AgentConfig, Dataset, EnvironmentServerConfig, Settings
 from gym.config.tree import Block, KeyPath, Leaf, Node, at, dotted, is_missing, walk
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -97,6 +97,30 @@ def check_sandbox_providers(instances: Mapping[str, Block], paths: Mapping[str, 
                 hint = did_you_mean(node.value, providers, otherwise=f"add a block, e.g. {node.value}: {{docker: {{}}}}")
                 message = f"names the sandbox provider '{node.value}', of which there is no block"
                 problems.append(Problem("unknown-provider", dotted((*paths[name], *path)), message, hint, node.origin))
+    return problems
+
+
+def check_tool_transports(instances: Mapping[str, Instance], environments: Mapping[str, Route], root: Block) -> list[Problem]:
+    """Every way to the tools that an environment server asks for is one that its resources server offers and its agent can use."""
+    problems: list[Problem] = []
+    for name, route in environments.items():
+        asked: list[str] = getattr(instances[name].config, "resources_tool_transports", [])
+        path: KeyPath = (name, instances[name].kind, instances[name].implementation, "resources_tool_transports")
+
+        def report(message: str, hint: str, path: KeyPath = path) -> None:
+            problems.append(Problem("tool-transport", dotted(path), message, hint, _origin(root, path)))
+
+        server = instances.get(route.resources or "")
+        offers = server is None or server.remote or getattr(server.config, "expose_tools_over_mcp", False)
+        if server is not None and "mcp" in asked and not offers:
+            hint = f"set expose_tools_over_mcp: true on '{server.name}', or leave mcp out"
+            report(f"asks for the tools of '{server.name}' over MCP, which it does not offer", hint)
+        agent = instances.get(route.agent or "")
+        usable = agent.config.tool_transports if agent is not None and isinstance(agent.config, AgentConfig) else None
+        unusable = [transport for transport in asked if usable is not None and transport not in usable]
+        if agent is not None and unusable:
+            hint = f"leave it out; {agent.implementation} uses {', '.join(sorted(usable or [])) or 'no tools of the task'}"
+            report(f"asks for {', '.join(unusable)}, which the agent '{agent.name}' ({agent.implementation}) cannot use", hint)
     return problems
 
 

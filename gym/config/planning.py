@@ -55,6 +55,7 @@ def make_plan(
     environments = environment_routes(made)
     problems += check_pairings(made, environments, references)
     problems += checks.check_time_budgets(made, environments, resolved)
+    problems += checks.check_tool_transports(made, environments, resolved)
     routing = route_tasksets(_explicit_routes(resolved, settings), datasets, environments, made)
     if complete and not references.problems:  # routes follow from references: with one missing, what they say is noise
         problems += routing.problems

@@ -6,7 +6,7 @@ heavy. Unknown keys are errors.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -111,6 +111,8 @@ class ResourcesServerConfig(ServerConfig):
     """Implementations of agents that may be paired with this server; None allows all."""
     expose_gold_to: list[str] = Field(default_factory=list)
     """Implementations of agents that may ask for the gold solution; see docs/contract.md."""
+    expose_tools_over_mcp: bool = False
+    """Serve the tools over MCP as well, for agents that are granted them so."""
     session_ttl_seconds: float = Field(default=86_400, gt=0)
     session_receipt_seconds: float = Field(default=3_600, gt=0)
 
@@ -121,6 +123,8 @@ class AgentConfig(ServerConfig):
     model_server: ModelRef | None = None
     resources_server: ResourcesServerRef | None = None
     datasets: list[Dataset] = Field(default_factory=list[Dataset])
+    tool_transports: ClassVar[frozenset[str] | None] = None
+    """The ways to a task's tools that the implementation can use; None where it does not say."""
     token_id_capture: bool = False
     check_reach: bool = True
     """Before a harness first runs in a sandbox of a provider block, try from inside whether it reaches its servers."""
@@ -134,6 +138,8 @@ class ModelConfig(ServerConfig):
     max_calls_per_rollout: Annotated[int, Field(gt=0)] | None = None
     max_tokens_per_rollout: Annotated[int, Field(gt=0)] | None = None
     """Input and output of all answered calls together; looked at before each call."""
+    max_failed_calls_in_a_row: Annotated[int, Field(gt=0)] | None = 20
+    """A rollout whose calls fail so often, one after the other, is refused more, and fails; null: never."""
     keep_alive_seconds: float = Field(default=15, ge=0)
     """A streamed reply that is silent for so long gets a comment, so that no proxy cuts it; 0: never."""
 

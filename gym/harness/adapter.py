@@ -25,6 +25,20 @@ class ModelAccess:
 
 
 @dataclass(frozen=True)
+class MCPServer:
+    """Tools of the task, as code in the sandbox calls them over MCP (streamable HTTP)."""
+
+    name: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    """They open the tools of this session, and nothing else."""
+    tools: tuple[str, ...]
+    """What it offers, by name."""
+    required: bool
+    """A harness that cannot connect to it must not go on without it: its run has failed, and measures nothing."""
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a harness is in its sandbox; all are absolute paths there."""
 
@@ -94,8 +108,15 @@ class Adapter(Protocol):
         """Files below its home that are brought into the evidence folder, by their last names, once nothing of it runs."""
         ...
 
-    def launch(self, params: ResponseCreateParams, model: ModelAccess, place: Place) -> Launch:
-        """The command. Raises ContractError (422) for parameters that it cannot honour."""
+    def launch(self, params: ResponseCreateParams, model: ModelAccess, place: Place, servers: tuple[MCPServer, ...]) -> Launch:
+        """The command. Raises ContractError (422) for parameters that it cannot honour.
+
+        There are `servers` only where `mcp` is among the `tool_transports` of the agent's configuration.
+        """
+        ...
+
+    def tool_name(self, server: str, tool: str) -> str:
+        """What it calls a tool of an MCP server."""
         ...
 
     def read(self, evidence: Path, ending: Ending | None) -> Transcript:

@@ -1,7 +1,9 @@
 """What a command-line harness is told, out of a Responses request: one text.
 
-Invariant: what cannot be said as one text (a conversation under way, images, tools of the task) is refused, never left out.
+Invariant: what cannot be said as one text (a conversation under way, images, tools that were not granted) is refused, never left out.
 """
+
+from collections.abc import Collection
 
 from gym.protocol.errors import ContractError
 from gym.protocol.responses import Item, ResponseCreateParams, message_text
@@ -10,10 +12,15 @@ _TOLD = ("system", "developer", "user")
 _TEXT = ("input_text", "text")
 
 
-def prompt_of(params: ResponseCreateParams, title: str) -> str:
-    """Instructions and all messages, a blank line between them. Raises ContractError (422)."""
-    if params.tools:
-        raise ContractError(422, f"{title} brings its own tools, but the task offers {len(params.tools)} in 'tools'")
+def prompt_of(params: ResponseCreateParams, title: str, granted: Collection[str] = ()) -> str:
+    """Instructions and all messages, a blank line between them; tools of the task that are `granted` need no telling.
+
+    Raises ContractError (422).
+    """
+    others = [str(tool.get("name") or tool.get("type")) for tool in params.tools or [] if tool.get("name") not in granted]
+    if others:
+        reason = f"the task offers {', '.join(others)} in 'tools', and grants none such over MCP"
+        raise ContractError(422, f"{title} brings its own tools, but {reason}")
     instructions = (params.model_extra or {}).get("instructions")
     parts = [str(instructions)] if instructions else []
     parts += [_told(item, title) for item in params.input_items()]

@@ -113,6 +113,13 @@ class HarnessRun:
             reason = f"{self._title} launch outcome is unknown; cannot confirm termination"
             raise ContractError(500, reason, kind="environment_server_failed", terminal=False)
 
+    async def disk_full(self) -> bool:
+        """Whether nothing more can be written where the harness keeps its files."""
+        try:
+            return not (await self.box.exec(f"head -c 65536 /dev/zero > {quote(self.folder)}/room", cwd="/", timeout_s=_SWEEP_SECONDS)).ok
+        except SandboxError:
+            return False
+
     async def keep(self, names: tuple[str, ...]) -> None:
         """Bring files of the session's home into the evidence folder, as far as they are there and not too long."""
         for name in names:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from gym.config.schema import AgentConfig
-from gym.harness.adapter import Adapter, Ending, ModelAccess, Place, Transcript
+from gym.harness.adapter import Adapter, Ending, MCPServer, ModelAccess, Place, Transcript
 from gym.harness.bundle import Built, ensure
 from gym.harness.config import HarnessConfig
-from gym.harness.placing import place
+from gym.harness.placing import place as place_bundle
 from gym.harness.prompt import prompt_of
 from gym.harness.run import HarnessRun
+from gym.harness.tools import granted_servers, refuse_unusable, with_common_names
 from gym.protocol import routes
 from gym.protocol.errors import ContractError, redacted
 from gym.protocol.responses import Response, ResponseCreateParams
@@ -37,6 +38,8 @@ class HarnessSession:
     run: HarnessRun
     binaries: str = ""
     """Where the bundle is in the sandbox."""
+    servers: tuple[MCPServer, ...] = ()
+    """The tools that it was granted."""
     answered: bool = False
     """Whether the activation came to its end with a response."""
     observations: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -65,11 +68,8 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
     async def open_session(self, session: AgentSession[HarnessSession]) -> None:
         """Borrow the sandbox and put the harness into it."""
         title = self.adapter.title
-        unusable = [access.name for access in session.tool_accesses if access.required]
-        if unusable:
-            raise ContractError(
-                422, f"{title} takes no tools of the task, but was given {', '.join(unusable)} (resources_tool_transports: [])"
-            )
+        transports = self.config.tool_transports or frozenset()
+        refuse_unusable(session.tool_accesses, transports, title)
         if session.episode_id is None:
             raise ContractError(422, f"{title} needs an episode_id: its model calls are made under it")
         assert self._built is not None
@@ -82,24 +82,30 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
             await asyncio.to_thread(shutil.rmtree, evidence, ignore_errors=True)
 
         session.on_release("its transcript", drop_evidence)
-        session.state.binaries = await place(box, self._built, self.config.setup_timeout)
+        if "mcp" in transports:
+            session.state.servers = await granted_servers(
+                session.tool_accesses, lambda url: self.url_inside(session, box, url), self.context.transport
+            )
+        session.state.binaries = await place_bundle(box, self._built, self.config.setup_timeout)
 
     async def respond(self, session: AgentSession[HarnessSession], params: ResponseCreateParams, prefix: str) -> Response:
         """Run the harness to its end, or to its time-out."""
         assert session.episode_id is not None
         state, key = session.state, session.episode_id.capture_key
-        prompt = prompt_of(params, self.adapter.title)
+        prompt = prompt_of(params, self.adapter.title, {tool for server in state.servers for tool in server.tools})
         url = await self.url_inside(session, state.run.box, self.config.model_server)
         await state.run.prepare(prompt, self.config.setup_timeout)
         model = ModelAccess(f"{url}{prefix or routes.rollout_prefix(key)}/v1", self.context.credentials.rollout_token(key))
-        launch = self.adapter.launch(params, model, Place(state.run.folder, state.binaries, state.run.box.workdir))
+        place = Place(state.run.folder, state.binaries, state.run.box.workdir)
+        launch = self.adapter.launch(params, model, place, state.servers)
         ending = await state.run.launch(launch, self.config.prelude, self.config.timeout)
         await state.run.confirm()
-        transcript = await self._read(state.run, ending)
+        transcript = await self._read(state, ending)
         state.observations = transcript.observations | {"return_code": ending.return_code, "seconds": ending.seconds}
         if transcript.outcome == "failed":
             kind = "provider_oom_killed" if ending.oom_killed else "agent_run_error"
-            reason = redacted(f"{self.adapter.title} {transcript.reason}")
+            full = " (the sandbox's disk is full)" if await state.run.disk_full() else ""
+            reason = redacted(f"{self.adapter.title} {transcript.reason}{full}")
             raise ContractError(502, reason, kind=kind, terminal=transcript.terminal and not ending.oom_killed)
         state.answered = True
         return self._response(session, transcript)
@@ -109,15 +115,17 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
         state = session.state
         await state.run.end()
         if state.run.launched and not state.answered:
-            transcript = await self._read(state.run, None)
+            transcript = await self._read(state, None)
             state.observations = transcript.observations | state.observations
             session.partial_response = self._response(session, transcript)
         session.observations = {"harness": self.adapter.title, **state.observations}
         await state.run.remove()
 
-    async def _read(self, run: HarnessRun, ending: Ending | None) -> Transcript:
-        await run.keep(self.adapter.kept)
-        return await asyncio.to_thread(self.adapter.read, run.evidence, ending)
+    async def _read(self, state: HarnessSession, ending: Ending | None) -> Transcript:
+        await state.run.keep(self.adapter.kept)
+        transcript = await asyncio.to_thread(self.adapter.read, state.run.evidence, ending)
+        transcript.items = with_common_names(transcript.items, state.servers, self.adapter.tool_name)
+        return transcript
 
     def _response(self, session: AgentSession[HarnessSession], transcript: Transcript) -> Response:
         """The usage is left to the record of the model's calls, which the sandbox cannot write."""

@@ -35,6 +35,9 @@ class FailureRule:
 BUDGET_EXHAUSTED = "agent_budget_exhausted"
 """The kind by which a model server refuses a rollout that has used up its calls or tokens."""
 
+MODEL_FAILED = "model_failed"
+"""The kind by which a model server refuses a rollout whose calls fail one after the other."""
+
 FAILURES: dict[str, FailureRule] = {
     "transport_unreachable": FailureRule(True, False, False, "a server could not be reached"),
     "transport_peer_drop": FailureRule(True, False, False, "a server dropped the connection"),
@@ -43,6 +46,7 @@ FAILURES: dict[str, FailureRule] = {
     "agent_request_failed": FailureRule(True, False, False, "a request to or of the agent was refused"),
     "agent_timeout": FailureRule(False, True, True, "the agent used up its own time; what stands is graded"),
     BUDGET_EXHAUSTED: FailureRule(False, True, True, "the agent used up its model calls or tokens; what stands is graded"),
+    MODEL_FAILED: FailureRule(True, False, False, "the model's endpoint failed call after call"),
     "token_capture_failed": FailureRule(False, True, False, "the tokens of the model's calls are not known for certain"),
     "judge_failed": FailureRule(True, False, False, "the judge could not be asked"),
     "judge_unparseable": FailureRule(True, False, False, "the judge's answer could not be read"),

@@ -42,6 +42,8 @@ FAILURE_TERMINAL = "_ng_failure_terminal"
 FAILURE_MESSAGE = "_ng_failure_message"
 FAILURE_PARTIAL_RESPONSE = "_ng_failure_partial_response"
 FAILURE_RECORD = "_ng_failure_record"
+NO_PERSIST = "_ng_no_persist"
+"""In an agent's row of the old form: it is no measurement, and must not be kept as one."""
 
 Delivery = Literal["not_sent", "possibly_delivered", "delivered"]
 

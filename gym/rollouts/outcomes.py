@@ -14,7 +14,18 @@ from gym.client import CallError
 from gym.protocol.errors import redacted
 from gym.protocol.failures import FAILURES, bounded_reason, rule
 from gym.protocol.ids import check_rollout_id
-from gym.protocol.rollouts import FAILURE_CLASS, FAILURE_KIND, FAILURE_MESSAGE, FAILURE_STAGE, FAILURE_TERMINAL, Delivery, Outcome
+from gym.protocol.rollouts import (
+    FAILURE_CLASS,
+    FAILURE_KIND,
+    FAILURE_MESSAGE,
+    FAILURE_PARTIAL_RESPONSE,
+    FAILURE_STAGE,
+    FAILURE_TERMINAL,
+    MODEL_CALLS,
+    NO_PERSIST,
+    Delivery,
+    Outcome,
+)
 
 BY_ENVIRONMENT = "environment_server_failed"
 """Failure class: the environment server reported it in a reply."""
@@ -25,7 +36,6 @@ MASKED_RESULT = "masked_result"
 INVALID_TASK = "invalid_task"
 """Failure class: the row is no task; nothing was sent."""
 
-_NO_PERSIST = "_ng_no_persist"
 _REFUSED = (401, 403)
 _REFUSED_KIND = ":credentials_refused"
 """What a model server calls it when its provider refuses its key."""
@@ -203,7 +213,7 @@ def _failed(failure: object) -> Ended:
 
 
 def _result(row: dict[str, Any]) -> Ended:
-    if FAILURE_CLASS in row or row.get(_NO_PERSIST):
+    if FAILURE_CLASS in row or row.get(NO_PERSIST):
         return _relayed_failure(row)
     kind = _text(row.get("failure_kind"))
     masked, reward = row.get("mask_sample", False), row.get("reward")
@@ -235,7 +245,7 @@ def _result(row: dict[str, Any]) -> Ended:
 def _relayed_failure(row: dict[str, Any]) -> Ended:
     """A failure in the old form: an agent's flat row that marks itself as one."""
     kind = _text(row.get(FAILURE_KIND)) or _text(row.get("failure_kind"))
-    if row.get(_NO_PERSIST) and kind is None:
+    if row.get(NO_PERSIST) and kind is None:
         kind = "kill_shaped"
     reason = row.get(FAILURE_MESSAGE) or row.get("failure_reason") or row.get("error") or "the agent marked its row as failed"
     return Ended(
@@ -248,7 +258,8 @@ def _relayed_failure(row: dict[str, Any]) -> Ended:
             source="environment",
             delivery="delivered",
             stage=_text(row.get(FAILURE_STAGE)),
-            partial_response=row.get("response"),
+            partial_response=row.get(FAILURE_PARTIAL_RESPONSE) or row.get("response"),
+            details={MODEL_CALLS: row[MODEL_CALLS]} if MODEL_CALLS in row else {},
         ),
     )
 

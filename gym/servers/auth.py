@@ -64,26 +64,32 @@ def _same_bearer(authorization: str | None, token: str) -> bool:
     return hmac.compare_digest(authorization[7:].encode(), token.encode())
 
 
-class CookieSigner:
-    """Signs session ids into cookies of one instance, and reads them back.
+class SessionSigner:
+    """Signs session ids of one instance, and reads them back.
 
-    The cookie's name carries the instance's, so that cookies of several servers can stand in one
-    jar; a value that was signed for another instance or another run does not pass.
+    A value that was signed for another instance, another run or another purpose does not pass.
     """
 
-    def __init__(self, secret: str, instance: str) -> None:
-        self.name = "gym_" + "".join(c if c.isalnum() else "_" for c in instance)
-        self._signer = Signer(secret, salt=f"gym.session.{instance}")
+    def __init__(self, secret: str, instance: str, purpose: str) -> None:
+        self._signer = Signer(secret, salt=f"gym.{purpose}.{instance}")
 
     def sign(self, session_id: str) -> str:
-        """The cookie's value for a session."""
+        """The value that stands for a session."""
         return self._signer.sign(quote(session_id, safe="")).decode()
 
     def read(self, value: str | None) -> str | None:
-        """The session id in a cookie's value, or None if there is none or it was not signed by us."""
+        """The session id in a value, or None if there is none or it was not signed by us."""
         if value is None:
             return None
         try:
             return unquote(self._signer.unsign(value).decode())
         except (BadSignature, UnicodeDecodeError):
             return None
+
+
+class CookieSigner(SessionSigner):
+    """Session ids as cookies. A cookie's name carries the instance's, so that those of several servers can stand in one jar."""
+
+    def __init__(self, secret: str, instance: str) -> None:
+        super().__init__(secret, instance, "session")
+        self.name = "gym_" + "".join(c if c.isalnum() else "_" for c in instance)

@@ -91,11 +91,18 @@ class DialectRoute:
         except ContractError as error:
             return await Outlet(send, self._dialect, None).answer(self._refused(error), [])
         outlet = Outlet(send, self._dialect, recording)
-        async with outlet.kept_alive(self._keep_alive):
-            answer = await self._asked(call, recording)
-            if isinstance(answer, Stream):
-                return await self._passed_on(call, answer, outlet, recording)
-            return await outlet.answer(self._recorded(answer, recording), _events(self._dialect, answer))
+        try:
+            async with outlet.kept_alive(self._keep_alive):
+                answer = await self._asked(call, recording)
+                if isinstance(answer, Stream):
+                    return await self._passed_on(call, answer, outlet, recording)
+                return await outlet.answer(self._recorded(answer, recording), _events(self._dialect, answer))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or recording is None or not recording.whole:
+                raise
+            task.uncancel()  # clients that have the last event do not wait for the end of the stream
+            return outlet.status
 
     async def _passed_on(self, call: Call, stream: Stream, outlet: Outlet, recording: Recording | None) -> int:
         """Have the handler write its stream. What breaks before it has begun is an answer, afterwards a broken connection."""

@@ -219,9 +219,13 @@ class EnvironmentServer(Server, Generic[TaskInput]):
         assert task is not None
         self._tasks.add(task)
         try:
-            return await self.run(call.json())
+            return await self.answer(call)
         finally:
             self._tasks.discard(task)
+
+    async def answer(self, call: Call) -> Any:
+        """What `/run` is answered with; override it where other bodies than episodes are taken."""
+        return await self.run(call.json())
 
     async def run(self, body: Any) -> dict[str, Any]:
         """One episode from a `/run` body to its answer. Raises ContractError only if the episode cannot be identified."""

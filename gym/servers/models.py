@@ -47,7 +47,8 @@ class ModelServer(Server):
     def __init__(self, config: ModelConfig, context: ServerContext) -> None:
         super().__init__(config, context)
         folder = CaptureFolder(context.state_dir / "captures" / context.instance)
-        self.recorder = Recorder(context.instance, folder, Limits(config.max_calls_per_rollout, config.max_tokens_per_rollout))
+        limits = Limits(config.max_calls_per_rollout, config.max_tokens_per_rollout, config.max_failed_calls_in_a_row)
+        self.recorder = Recorder(context.instance, folder, limits)
 
     async def responses(self, call: Call) -> Any:
         """`POST /v1/responses`: answer with a Responses object, or with a `Stream`. What the handler knows goes into `call.notes`."""

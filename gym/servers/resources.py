@@ -13,11 +13,13 @@ from gym.protocol.access import MCPServerMetadata, SandboxAccess
 from gym.protocol.errors import ContractError
 from gym.protocol.ids import new_resources_session_id
 from gym.protocol.resources import BaseVerifyRequest, ResourcesCloseSessionRequest, ResourcesSeedSessionRequest, ResourcesVerifyRequest
+from gym.protocol.responses import Item
 from gym.protocol.verdicts import LOST_SESSION, Masked, Verdict, verdict_to_wire
-from gym.servers.auth import CookieSigner
+from gym.servers.auth import CookieSigner, SessionSigner
 from gym.servers.base import RouteSpec, Server
 from gym.servers.context import ServerContext
 from gym.servers.http import Access, Answer, Call, Handler, parse
+from gym.servers.mcp import ToolsOverMCP
 from gym.servers.sessions import Session, SessionRegistry, digest
 from gym.servers.tools import Tool, tools_of
 
@@ -44,6 +46,7 @@ class ResourcesServer(Server, Generic[State]):
             "resources session", ttl_seconds=config.session_ttl_seconds, receipt_seconds=config.session_receipt_seconds
         )
         self._cookies = CookieSigner(context.credentials.secret, context.instance)
+        self._mcp_tokens = SessionSigner(context.credentials.secret, context.instance, "mcp")
 
     async def seed(self, session: ResourcesSession[State], task_data: dict[str, Any]) -> None:
         """Set up the task: usually set `session.state`. `task_data` holds the row's fields, the grader's included."""
@@ -72,8 +75,12 @@ class ResourcesServer(Server, Generic[State]):
             RouteSpec(routes.AGGREGATE_METRICS, self._aggregate_metrics, Access.CONTROL),
             RouteSpec(routes.REVERIFY_MODE, self._reverify_mode, Access.CONTROL, "GET"),
         ]
-        # A tool is protected by the session's signed cookie: it is all that a grant carries.
-        return control + [RouteSpec(f"/{tool.name}", self._tool_handler(tool), Access.OPEN, data=True) for tool in tools_of(self)]
+        # A tool is protected by the session's signed cookie, or over MCP by its token: it is all that a grant carries.
+        tools = tools_of(self)
+        served = [RouteSpec(f"/{tool.name}", self._tool_handler(tool), Access.OPEN, data=True) for tool in tools]
+        if self.config.expose_tools_over_mcp:
+            served.append(RouteSpec(routes.MCP, self._mcp_handler(tools), Access.OPEN, data=True))
+        return control + served
 
     def background(self) -> list[Any]:
         """The sweeper of expired sessions."""
@@ -100,6 +107,7 @@ class ResourcesServer(Server, Generic[State]):
 
         async def build(session: Session[State]) -> dict[str, Any]:
             assert isinstance(session, ResourcesSession)
+            session.resources_tools = self._mcp_metadata(session.id)
             await self.seed(session, request.task_data)
             reply: dict[str, Any] = {"resources_session_id": session.id}
             if session.resources_tools is not None:
@@ -118,7 +126,15 @@ class ResourcesServer(Server, Generic[State]):
             await self.seed(session, body)
 
         await self.sessions.open(session, digest(call.body), build)
-        return Answer({}, cookies={self._cookies.name: self._cookies.sign(session.id)})
+        tools = self._mcp_metadata(session.id)
+        reply = {} if tools is None else {"mcp": tools.model_dump(mode="json")}
+        return Answer(reply, cookies={self._cookies.name: self._cookies.sign(session.id)})
+
+    def _mcp_metadata(self, session_id: str) -> MCPServerMetadata | None:
+        if not self.config.expose_tools_over_mcp:
+            return None
+        headers = {routes.MCP_SESSION_HEADER: self._mcp_tokens.sign(session_id)}
+        return MCPServerMetadata(server_name=self.context.instance, url_path=routes.MCP, headers=headers)
 
     def _session_id(self, call: Call) -> str | None:
         """The session that the request's cookie names. Raises ContractError (401) for a cookie that we did not sign."""
@@ -133,12 +149,27 @@ class ResourcesServer(Server, Generic[State]):
             session_id = self._session_id(call)
             if session_id is None:
                 raise ContractError(401, f"tool {tool.name} needs a session cookie; seed a session first")
-            if tool.arguments is None:
-                return await self.sessions.during(session_id, tool.call)
-            arguments = parse(tool.arguments, call.json(), f"the arguments of tool {tool.name}")
-            return await self.sessions.during(session_id, lambda session: tool.call(session, arguments))
+            return await self._run_tool(session_id, tool, None if tool.arguments is None else call.json())
 
         return handle
+
+    async def _run_tool(self, session_id: str, tool: Tool, given: Any) -> Any:
+        """What the tool returns. Raises ContractError: 422 for arguments that do not fit, else as `SessionRegistry.get` does."""
+        if tool.arguments is None:
+            return await self.sessions.during(session_id, tool.call)
+        arguments = parse(tool.arguments, given, f"the arguments of tool {tool.name}")
+        return await self.sessions.during(session_id, lambda session: tool.call(session, arguments))
+
+    def _mcp_handler(self, tools: list[Tool]) -> Handler:
+        header = routes.MCP_SESSION_HEADER
+
+        def session_of(call: Call) -> str:
+            session_id = self._mcp_tokens.read(call.headers.get(header.lower()))
+            if session_id is None:
+                raise ContractError(401, f"{call.path} needs the header {header} with the token that the seed of a session answered")
+            return self.sessions.get(session_id).id
+
+        return ToolsOverMCP(self.context.instance, tools, session_of, self._run_tool).answer
 
     async def _verify(self, call: Call) -> dict[str, Any]:
         session_id = self._session_id(call)
@@ -146,6 +177,7 @@ class ResourcesServer(Server, Generic[State]):
         if isinstance(body, dict) and "verification_input" in body:
             return await self._verify_typed(session_id, call)
         request = call.parse(BaseVerifyRequest)
+        request = self._with_own_names(request)
         verdict = await (self.verify(None, request) if session_id is None else self._verify_session(session_id, call, request))
         return {**call.json(), **verdict_to_wire(verdict)}
 
@@ -153,10 +185,23 @@ class ResourcesServer(Server, Generic[State]):
         """The typed form: who is asking is said and checked, and only the verdict comes back."""
         typed = call.parse(ResourcesVerifyRequest[dict[str, Any]])
         request = parse(BaseVerifyRequest, typed.verification_input, f"verification_input of {call.path}")
+        request = self._with_own_names(request)
         if session_id is None:
             return verdict_to_wire(await self.verify(None, request))
         self.sessions.check_episode(session_id, typed.episode_id)
         return verdict_to_wire(await self._verify_session(session_id, call, request))
+
+    def _with_own_names(self, request: BaseVerifyRequest) -> BaseVerifyRequest:
+        """The request with plain names for our tools, which agents that called them over MCP name `mcp__<server>__<tool>`."""
+        if not self.config.expose_tools_over_mcp:
+            return request
+        prefix = f"mcp__{self.context.instance}__"
+
+        def named(item: Item) -> Item:
+            return {**item, "name": str(item.get("name")).removeprefix(prefix)} if item.get("type") == "function_call" else item
+
+        response = request.response.model_copy(update={"output": [named(item) for item in request.response.output]})
+        return request.model_copy(update={"response": response})
 
     async def _verify_session(self, session_id: str, call: Call, request: BaseVerifyRequest) -> Verdict:
         async def run(session: Session[State]) -> Verdict:

@@ -111,6 +111,13 @@ class RolloutCapture:
         return self.report and self.report["usage"]
 
     @property
+    def failed(self) -> str | None:
+        """What to say where the model's calls failed one after the other until no more were let through."""
+        if self.report is None or "failed" not in self.report:
+            return None
+        return f"{self.report['model_server']}: {self.report['failed']}"
+
+    @property
     def budget_exhausted(self) -> bool:
         """Whether the agent was refused a call for a budget of the model server."""
         return self.report is not None and "budget_exhausted" in self.report

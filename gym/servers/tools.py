@@ -16,6 +16,9 @@ from pydantic import BaseModel
 
 _MARK = "__gym_tool__"
 
+RESERVED = frozenset({"seed_session", "verify", "close_session", "aggregate_metrics", "reverify_mode", "sandbox_access", "mcp"})
+"""Routes of the contract, which no tool can be called."""
+
 Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
 
 
@@ -41,6 +44,8 @@ def tools_of(server: object) -> list[Tool]:
     for name, function in inspect.getmembers(type(server), inspect.isfunction):
         if not getattr(function, _MARK, False):
             continue
+        if name in RESERVED:
+            raise TypeError(f"tool {name!r} has the name of a route of the contract: give it another")
         method = getattr(server, name)
         parameters = list(inspect.signature(method).parameters)
         hints = get_type_hints(method)

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gym.harness.adapter import Ending, Launch, ModelAccess, Place, Transcript
+from gym.harness.adapter import Ending, Launch, MCPServer, ModelAccess, Place, Transcript
 from gym.harness.bundle import Bundle
 from gym.harness.python_tree import PythonTree
 from gym.protocol.responses import ResponseCreateParams
@@ -30,7 +30,7 @@ class Hermes:
     def __init__(self, config: Config) -> None:
         self._config = config
 
-    def launch(self, params: ResponseCreateParams, model: ModelAccess, place: Place) -> Launch:
+    def launch(self, params: ResponseCreateParams, model: ModelAccess, place: Place, servers: tuple[MCPServer, ...] = ()) -> Launch:
         """The driver, with its settings as its argument."""
         seconds = str(self._config.timeout)
         env = {
@@ -52,6 +52,10 @@ class Hermes:
     def read(self, evidence: Path, ending: Ending | None) -> Transcript:
         """The messages and the result that the driver said."""
         return read_transcript(evidence, ending)
+
+    def tool_name(self, server: str, tool: str) -> str:
+        """As Hermes names tools of MCP servers; it is given none."""
+        return f"mcp_{server}_{tool}"
 
     def _settings(self, params: ResponseCreateParams) -> dict[str, Any]:
         config = self._config

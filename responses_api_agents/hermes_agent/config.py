@@ -1,6 +1,6 @@
 """The configuration of `hermes_agent`."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -9,6 +9,8 @@ from gym.harness.config import HarnessConfig
 
 class Config(HarnessConfig):
     """How Hermes is set up."""
+
+    tool_transports: ClassVar[frozenset[str] | None] = frozenset()
 
     toolsets: list[str] = Field(default=["terminal", "file"], min_length=1)
     """Of Hermes' own tools. Others may want packages or a network that are not there."""

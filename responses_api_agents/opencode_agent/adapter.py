@@ -4,12 +4,13 @@ The flags and variables are those of the pinned version. HOME is left as the ima
 there; OpenCode's files go to a home of the session's own.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from gym.harness.adapter import Ending, Launch, ModelAccess, Place, Transcript
+from gym.harness.adapter import Ending, Launch, MCPServer, ModelAccess, Place, Transcript
 from gym.harness.bundle import Bundle
 from gym.harness.npm_piece import Piece
 from gym.protocol.responses import ResponseCreateParams
@@ -44,11 +45,29 @@ _PACKAGES = {
 }
 """OpenCode brings these along; any other it would download."""
 _MODEL = "gym/policy"
+_NO_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _OFF = (
     *("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "PROJECT_CONFIG"),
     *("CLAUDE_CODE", "EXTERNAL_SKILLS", "TERMINAL_TITLE"),
 )
 """`OPENCODE_DISABLE_<name>`: what would call the internet, or take instructions from files of the task or the image."""
+
+
+_REQUIRED = """
+const required = %s
+export const RequiredServers = async ({ client }) => ({
+  "chat.params": async () => {
+    const { data } = await client.mcp.status()
+    for (const name of required) {
+      const found = data?.[name]
+      if (found?.status !== "connected") throw new Error(`is not connected to ${name}: ${found?.error ?? found?.status}`)
+    }
+  },
+})
+"""
+"""A plugin that ends the run in place of a model call without the required tools; OpenCode by itself goes on without them."""
+_START = 'mkdir -p "$0" && echo offline=true > "$0/.npmrc" && printf %s "$GYM_OPENCODE_PLUGIN" > "$0/required.js" && exec "$@"'
+"""`$0` is its folder of settings. Without the first file it would download a package there, and with a plugin wait for that."""
 
 
 class OpenCode:
@@ -61,7 +80,7 @@ class OpenCode:
     def __init__(self, config: Config) -> None:
         self._config = config
 
-    def launch(self, params: ResponseCreateParams, model: ModelAccess, place: Place) -> Launch:
+    def launch(self, params: ResponseCreateParams, model: ModelAccess, place: Place, servers: tuple[MCPServer, ...]) -> Launch:
         """`opencode run`: one prompt, events on stdout. A title of our own saves the model call for one."""
         argv = [f"{place.binaries}/opencode", "run", "--format", "json", "--title", "task", "--model", _MODEL, "--dir", place.workdir]
         if self._config.thinking:
@@ -71,16 +90,31 @@ class OpenCode:
             **xdg,
             **{f"OPENCODE_DISABLE_{name}": "1" for name in _OFF},
             "OPENCODE_TEST_HOME": place.home,
-            "OPENCODE_CONFIG_CONTENT": orjson.dumps(self._settings(params, model)).decode(),
             "OPENCODE_EXPERIMENTAL_OUTPUT_TOKEN_MAX": str(self._config.max_output_tokens),
         }
-        return Launch(tuple(argv), env, place.binaries)
+        settings = self._settings(params, model, servers)
+        required = [server.name for server in servers if server.required]
+        folder = f"{xdg['XDG_CONFIG_HOME']}/opencode"
+        if required:
+            settings["plugin"] = [f"file://{folder}/required.js"]
+            env["GYM_OPENCODE_PLUGIN"] = _REQUIRED % orjson.dumps(required).decode()
+        env["OPENCODE_CONFIG_CONTENT"] = orjson.dumps(settings).decode()
+        return Launch(("sh", "-c", _START, folder, *argv), env, place.binaries)
 
     def read(self, evidence: Path, ending: Ending | None) -> Transcript:
         """The events that it printed, and its database."""
         return read_transcript(evidence, ending)
 
-    def _settings(self, params: ResponseCreateParams, model: ModelAccess) -> dict[str, Any]:
+    def tool_name(self, server: str, tool: str) -> str:
+        """Both names, in the signs that all models take."""
+        return _NO_NAME.sub("_", f"{server}_{tool}")
+
+    def _mcp(self, servers: tuple[MCPServer, ...]) -> dict[str, Any]:
+        """A tool may take as long as the harness itself; a token that is refused is no occasion to look for a way to log in."""
+        rest = {"type": "remote", "oauth": False, "timeout": round(self._config.timeout * 1000)}
+        return {server.name: {**rest, "url": server.url, "headers": dict(server.headers)} for server in servers}
+
+    def _settings(self, params: ResponseCreateParams, model: ModelAccess, servers: tuple[MCPServer, ...]) -> dict[str, Any]:
         config = self._config
         sampling = {name: value for name in ("temperature", "top_p") if (value := (params.model_extra or {}).get(name)) is not None}
         limit = {"context": config.context_window, "output": config.max_output_tokens}
@@ -100,6 +134,7 @@ class OpenCode:
             "model": _MODEL,
             "small_model": _MODEL,
             "permission": config.permission,
+            "mcp": self._mcp(servers),
             "tools": {} if config.subagents else {"task": False},
             "agent": dict.fromkeys(("build", "general", "explore"), sampling) if sampling else {},
             "provider": {

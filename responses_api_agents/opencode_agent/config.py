@@ -1,6 +1,6 @@
 """The configuration of `opencode_agent`."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -9,6 +9,8 @@ from gym.harness.config import HarnessConfig
 
 class Config(HarnessConfig):
     """How OpenCode is set up."""
+
+    tool_transports: ClassVar[frozenset[str] | None] = frozenset({"mcp"})
 
     model_api: Literal["chat_completions", "responses", "messages"] = "chat_completions"
     """The dialect in which it calls the model."""

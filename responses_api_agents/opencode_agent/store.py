@@ -20,7 +20,8 @@ _SECONDS = 10.0
 _MOST_PARTS = 20_000
 _STEPS = 10_000
 _QUERY = """
-SELECT s.id, s.parent_id, s.title, p.data, m.data FROM part p JOIN message m ON m.id = p.message_id JOIN session s ON s.id = p.session_id
+SELECT s.id, s.parent_id, s.title, p.id, p.data, m.data
+FROM part p JOIN message m ON m.id = p.message_id JOIN session s ON s.id = p.session_id
 ORDER BY m.time_created, m.id, p.id LIMIT ?
 """
 
@@ -33,7 +34,9 @@ class StoredSession:
     parent: str | None
     title: str
     parts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """What the agent did; what it was told is left out."""
+    """What the agent did, each with its `id`."""
+    told: set[str] = field(default_factory=set[str])
+    """The ids of what it was told, by the task or by OpenCode itself."""
     compactions: int = 0
     """How often its history was compacted."""
 
@@ -56,14 +59,17 @@ def stored_sessions(folder: Path) -> list[StoredSession]:
                     session.compactions += 1
                 if message.get("role") == "assistant":
                     session.parts.append(part)
+                else:
+                    session.told.add(part["id"])
     except sqlite3.Error:
         return list(sessions.values())  # as far as it could be read
     return list(sessions.values())
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[tuple[str, str | None, str, dict[str, Any], dict[str, Any]]]:
-    for key, parent, title, part, message in connection.execute(_QUERY, (_MOST_PARTS,)):
-        yield str(key), None if parent is None else str(parent), str(title), _object(part), _object(message)
+    for key, parent, title, part_id, part, message in connection.execute(_QUERY, (_MOST_PARTS,)):
+        numbered = _object(part) | {"id": str(part_id)}
+        yield str(key), None if parent is None else str(parent), str(title), numbered, _object(message)
 
 
 def _object(text: Any) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class _Reader:
     calls: list[Item] = field(default_factory=list[Item])
     outputs: list[Item] = field(default_factory=list[Item])
     errors: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    mended: int = 0
+    """How many of the errors it worked on after, such as an overflow that it compacted its history for."""
     session: str = ""
     steps: int = 0
     finish: str = ""
@@ -81,6 +83,7 @@ class _Reader:
     def _finish(self, part: dict[str, Any]) -> None:
         self.flush()
         self.steps += 1
+        self.mended = len(self.errors)
         self.finish = str(part.get("reason") or "")
         for name, value in an_object(part.get("tokens")).items():
             if isinstance(value, int):
@@ -115,7 +118,8 @@ def read_transcript(evidence: Path, ending: Ending | None) -> Transcript:
         if session.compactions:
             observations["compactions"] = observations.get("compactions", 0) + session.compactions
         if session.parent is None:
-            items = max(items, stored.items, key=len)  # what it had not printed yet when it was cut off
+            printed = [item for item in items if str(item.get("id")).removeprefix("msg_") not in session.told]
+            items = max(printed, stored.items, key=len)  # what it had not printed yet when it was cut off
         else:
             child = {"session": session.id, "parent": session.parent, "title": session.title, "output": stored.items}
             observations.setdefault("subagents", []).append({**child, "steps": stored.steps, "tokens": stored.tokens})
@@ -127,12 +131,12 @@ def read_transcript(evidence: Path, ending: Ending | None) -> Transcript:
 def _judge(transcript: Transcript, reader: _Reader, ending: Ending | None) -> None:
     if ending is None or ending.stopped:
         transcript.outcome, transcript.reason = "incomplete", "agent_closed" if ending is None else str(ending.stopped)
-    elif reader.errors:
+    elif len(reader.errors) > reader.mended:
         error = reader.errors[-1]
         own = _POLICY_ERRORS.get(str(error.get("name")))
         transcript.outcome, transcript.reason = ("incomplete", own) if own else ("failed", f"ended with {_said(error)}")
         transcript.terminal = an_object(error.get("data")).get("statusCode") in _REFUSED
-    elif ending.return_code != 0:
+    elif ending.return_code != 0 and not reader.errors:  # of errors it mended, its exit code tells too
         said = ending.stderr.strip()[-500:] or "it said nothing"
         transcript.outcome, transcript.reason = "failed", f"ended with exit code {ending.return_code}: {said}"
     elif reader.finish in _FINISHES:

@@ -80,7 +80,7 @@ class ScriptedModel(ModelServer):
             await asyncio.get_running_loop().create_future()
         if step.status is not None:
             kind = "scripted_model:credentials_refused" if step.status in (401, 403) else "agent_request_failed"
-            raise ContractError(step.status, f"the script answers {step.status}", kind=kind, retry_after=step.retry_after)
+            raise ContractError(step.status, step.error or f"the script answers {step.status}", kind=kind, retry_after=step.retry_after)
         if step.body is not None:
             return Answer(step.body.encode())
         request = call.json()

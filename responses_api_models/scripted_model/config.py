@@ -44,6 +44,8 @@ class Step(Section):
     """Seconds before the answer."""
     status: int | None = Field(default=None, ge=400, le=599)
     """Answer with this HTTP error."""
+    error: str | None = None
+    """The message of an HTTP error, in place of our own."""
     retry_after: float | None = None
     """Seconds, sent with an error."""
     body: str | None = None

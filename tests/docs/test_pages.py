@@ -84,7 +84,7 @@ FOLLOWED = [
     "docs/configuration.md",
     "docs/replay.md",
     "docs/rollouts.md",
-    *(f"resources_servers/{name}/README.md" for name in ("example_single_tool_call", "example_session_state_mgmt")),
+    *(f"resources_servers/{name}/README.md" for name in ("example_single_tool_call", "example_session_state_mgmt", "example_mcp_weather")),
 ]
 
 

@@ -20,9 +20,9 @@ class PlainClient:
         self._host = url.split("://")[1]
         self._token = token
 
-    def post(self, path: str, body: Any, cookie: str | None = None) -> tuple[int, Any, str | None]:
+    def post(self, path: str, body: Any, cookie: str | None = None, *, seconds: float = 20) -> tuple[int, Any, str | None]:
         """Status, parsed body, and the cookie that was set."""
-        connection = http.client.HTTPConnection(self._host, timeout=20)
+        connection = http.client.HTTPConnection(self._host, timeout=seconds)
         headers = {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"

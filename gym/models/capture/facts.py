@@ -21,6 +21,14 @@ _FINISH = {
 }
 
 
+_INFRASTRUCTURE = {"timeout", "connection", "rate_limit", "auth", "not_found", "upstream_error", "stream_truncated", "exception"}
+
+
+def broke(call: ModelCall) -> bool:
+    """Whether a call failed for what is not the agent's own doing: neither its request nor that it left."""
+    return call.error_category in _INFRASTRUCTURE
+
+
 def note_reply(call: ModelCall) -> None:
     """Fill in what the call's response says of itself."""
     response = call.response or {}

@@ -8,6 +8,7 @@ ones are forgotten and a restarted server goes on.
 
 import asyncio
 import logging
+import math
 import time
 import uuid
 import zlib
@@ -19,12 +20,12 @@ from typing import Any
 import orjson
 
 from gym.models.calls import CallNotes, Dialect, ModelCall
-from gym.models.capture.facts import note_reply
+from gym.models.capture.facts import broke, note_reply
 from gym.models.capture.folder import CaptureFolder
 from gym.models.capture.records import Capture, Writer, read_capture
 from gym.models.capture.report import report_of
 from gym.protocol.errors import ContractError
-from gym.protocol.failures import BUDGET_EXHAUSTED, bounded_reason
+from gym.protocol.failures import BUDGET_EXHAUSTED, MODEL_FAILED, bounded_reason
 
 log = logging.getLogger("gym.models.capture")
 
@@ -43,6 +44,8 @@ class Limits:
     calls: int | None = None
     tokens: int | None = None
     """Input and output of all answered calls."""
+    failures: int | None = None
+    """Calls that failed one after the other, for what is not the agent's own doing."""
 
 
 @dataclass(eq=False)
@@ -55,11 +58,21 @@ class Rollout:
     writer: Writer = field(default_factory=Writer)
     next_index: int = 0
     tokens: int = 0
+    failures: int = 0
+    """How many calls failed since the last one that did not."""
     problems: list[str] = field(default_factory=list[str])
     """What could not be written."""
     fenced: bool = False
     refused: str | None = None
     in_flight: set["Recording"] = field(default_factory=set["Recording"])
+
+    def count(self, call: ModelCall) -> None:
+        """Take the end of a call into account."""
+        if broke(call):
+            self.failures += 1
+        elif call.error_category is None:
+            self.failures = 0
+            self.tokens += (call.input_tokens or 0) + (call.output_tokens or 0)
 
 
 class Recording:
@@ -79,6 +92,11 @@ class Recording:
     def cut_off(self) -> bool:
         """Whether the call was ended by the close of its rollout."""
         return self.ended and self._rollout.fenced and self.call.error_category == "cancelled"
+
+    @property
+    def whole(self) -> bool:
+        """Whether the reply is on record to its end."""
+        return self.ended and self.call.complete
 
     def first_token(self) -> None:
         """The first piece of the reply is here."""
@@ -139,6 +157,9 @@ class Recorder:
         if rollout.fenced:
             raise ContractError(410, f"rollout {key} is closed, and makes no more model calls", kind="session_lost", terminal=False)
         self._refuse_over_budget(rollout)
+        if rollout.failures >= (self._limits.failures or math.inf):
+            reason = f"the last {rollout.failures} calls of rollout {key} failed, and it makes no more"
+            raise ContractError(400, reason, kind=MODEL_FAILED, terminal=True)  # a status that no client tries again
         call = ModelCall(uuid.uuid4().hex, rollout.next_index, dialect, streamed, request, started_at=time.time(), notes=notes)
         rollout.next_index += 1
         chains: list[list[bytes]] = []
@@ -157,7 +178,7 @@ class Recorder:
         """Write down the end of a call; one whose begin could not be written is left out whole."""
         if call.error_category is None:
             note_reply(call)
-            rollout.tokens += (call.input_tokens or 0) + (call.output_tokens or 0)
+        rollout.count(call)
         chain: list[bytes] = []
 
         def line() -> bytes:
@@ -207,6 +228,8 @@ class Recorder:
         report = report_of(key, self._model_server, capture, problems)
         if rollout.refused is not None:
             report["budget_exhausted"] = rollout.refused
+        if rollout.failures >= (self._limits.failures or math.inf):
+            report["failed"] = _said_of_failures(rollout.failures, capture)
         finish(report, capture)
         if keep:
             report["kept"] = True
@@ -270,8 +293,7 @@ class Recorder:
         for call in capture.calls:
             rollout.writer.learn(call)
             rollout.next_index = call.index + 1
-            if call.error_category is None:
-                rollout.tokens += (call.input_tokens or 0) + (call.output_tokens or 0)
+            rollout.count(call)
         rollout.session, rollout.fenced, rollout.refused = capture.session, capture.closed, capture.refused
 
     def _forget_idle(self) -> None:
@@ -337,6 +359,12 @@ class Recorder:
 def _check_session(key: str, known: str | None, given: str | None) -> None:
     if known is not None and given is not None and known != given:
         raise ContractError(409, f"the capture of {key} was opened by another session than {given}")
+
+
+def _said_of_failures(failures: int, capture: Capture) -> str:
+    last = next((call for call in reversed(capture.calls) if broke(call)), None)
+    said = f": {last.error_category}: {last.error or f'status {last.status}'}" if last else ""
+    return bounded_reason(f"the last {failures} model calls failed one after the other{said}")
 
 
 def _line(record: dict[str, Any]) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gym.harness.adapter import Launch, ModelAccess, Place
+from gym.harness.adapter import Launch, MCPServer, ModelAccess, Place
 from gym.protocol.responses import ResponseCreateParams
 from responses_api_agents.opencode_agent.adapter import OpenCode
 from responses_api_agents.opencode_agent.config import Config
@@ -14,9 +14,9 @@ PLACE = Place("/tmp/s", "/opt/b", "/testbed")
 MODEL = ModelAccess("http://host:1/ng-rollout/r/v1", "the-token")
 
 
-def launch(params: dict[str, Any] | None = None, **config: Any) -> tuple[Launch, dict[str, Any]]:
+def launch(params: dict[str, Any] | None = None, servers: tuple[MCPServer, ...] = (), **config: Any) -> tuple[Launch, dict[str, Any]]:
     made = Config.model_validate({"model_server": {"type": "responses_api_models", "name": "policy_model"}, **config})
-    found = OpenCode(made).launch(ResponseCreateParams.model_validate({"input": "x", **(params or {})}), MODEL, PLACE)
+    found = OpenCode(made).launch(ResponseCreateParams.model_validate({"input": "x", **(params or {})}), MODEL, PLACE, servers)
     return found, json.loads(found.env["OPENCODE_CONFIG_CONTENT"])
 
 
@@ -51,3 +51,31 @@ def test_switches() -> None:
     assert settings["permission"] == {"bash": "deny"}
     assert settings["agent"]["build"] == {"temperature": 0.5, "top_p": 0.9}
     assert "interleaved" not in settings["provider"]["gym"]["models"]["policy"]
+
+
+def server(name: str = "weather", *, required: bool = True) -> MCPServer:
+    return MCPServer(name, "http://host:2/mcp", {"X-Token": "the-tools-token"}, ("get_weather",), required)
+
+
+def test_a_granted_server_is_a_remote_one_whose_token_is_in_the_environment_alone() -> None:
+    found, settings = launch(servers=(server(),), timeout=60)
+    assert settings["mcp"] == {
+        "weather": {
+            "type": "remote",
+            "oauth": False,
+            "timeout": 60_000,
+            "url": "http://host:2/mcp",
+            "headers": {"X-Token": "the-tools-token"},
+        }
+    }
+    assert "the-tools-token" not in " ".join(found.argv)
+    assert "the-tools-token" not in repr(server())
+
+
+def test_it_does_not_go_on_without_a_required_server() -> None:
+    found, settings = launch(servers=(server(), server("news", required=False)))
+    assert settings["plugin"] == ["file:///tmp/s/home/config/opencode/required.js"]
+    assert 'const required = ["weather"]' in found.env["GYM_OPENCODE_PLUGIN"]
+    assert set(settings["mcp"]) == {"weather", "news"}
+    for servers in ((), (server(required=False),)):
+        assert "plugin" not in launch(servers=servers)[1]

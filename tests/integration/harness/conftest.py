@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from conftest import unavailable
+from conftest import REPOSITORY, unavailable
 from gym.config.errors import UserError
 from gym.harness.bundle import Built, ensure
 from responses_api_agents.hermes_agent.adapter import BUNDLE as HERMES
@@ -58,16 +58,16 @@ class HarnessRuns:
         self,
         scripts: dict[str, list[dict[str, Any]]],
         *arguments: str,
-        asides: dict[str, list[dict[str, Any]]] | None = None,
         agent: dict[str, Any] | None = None,
         fields: dict[str, Any] | None = None,
+        rules: list[dict[str, Any]] | None = None,
         **model: Any,
     ) -> Started:
         """Begin a rollout for each script, by prompt; `agent` and `model` are settings of theirs, `fields` go into rows.
 
-        `asides` are scripts for what a model is told by other agents, or by the harness itself.
+        `rules` tell the model what to say to prompts that the harness, or an agent of it, makes up.
         """
-        rules = [{"when": f"(?s)^{prompt}$", "steps": steps} for prompt, steps in {**scripts, **(asides or {})}.items()]
+        rules = [*({"when": f"^{prompt}$", "steps": steps} for prompt, steps in scripts.items()), *(rules or [])]
         settings = json.dumps({"rules": rules, **model})
         self.runs.config.write_text(CONFIG.format(name=self.name, model=settings, tag=self.runs.tag, agent=json.dumps(agent or {})))
         rows = [
@@ -104,6 +104,22 @@ def bundles() -> Callable[[str], Built]:
             raise
 
     return at_hand
+
+
+@pytest.fixture(scope="session")
+def opencode_bundle(bundles: Callable[[str], Built]) -> Built:
+    """OpenCode."""
+    return bundles("opencode_agent")
+
+
+@pytest.fixture
+def busybox_image(docker_engine: None) -> str:
+    """An image with a busybox and no C library."""
+    tag = "gym-test/busybox:latest"
+    built = subprocess.run(["bash", "scripts/build_busybox_image.sh", tag], cwd=REPOSITORY, text=True, capture_output=True, check=False)
+    if built.returncode:
+        unavailable(f"an image for tests could not be built: {built.stderr.strip()[-500:]}")
+    return tag
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ def test_what_ends_a_run_decides_whether_it_is_graded(harness: Any) -> None:
         "never answered": [terminal("(setsid sleep 400 &); echo done"), {"hang": True}],
         "works too long": [terminal("echo one"), terminal("echo two; sleep 400", timeout=500)],
     }
-    asides = {r".System: Your previous response was truncated.*": [{"say": "to say", "finish_reason": "length"}] * 9}
+    go_on = {"when": "Your previous response was truncated", "steps": [{"say": "to say", "finish_reason": "length"}] * 9}
     limits = {name: {"agent_timeout_seconds": 45} for name in ("never answered", "works too long")}
-    started = harness.begin(scripts, asides=asides, agent={"max_turns": 4}, fields=limits)
+    started = harness.begin(scripts, rules=[go_on], agent={"max_turns": 4}, fields=limits)
     assert started.ended(280) == 76, started.errors
     rows, failures = harness.outcomes()
     ends = {

@@ -76,12 +76,12 @@ def test_a_task_is_solved(harness: Any) -> None:
         "too many calls": [terminal(f"echo {number} >> notes") for number in range(14)],
         "read much": [*(terminal(f"seq {number}000 {number}999; seq 5000 6000") for number in range(9)), {"say": "Read."}],
     }
-    asides = {
-        "sub-task": [terminal("echo from below"), {"think": "Hm.", "say": "Done below."}],
-        ".*": [{"say": "## Goal\nTo read."}],  # for the history of "read much" to be compacted
-    }
+    made_up = [
+        {"when": "^sub-task$", "steps": [terminal("echo from below"), {"think": "Hm.", "say": "Done below."}]},
+        {"when": ".", "steps": [{"say": "## Goal\nTo read."}]},  # for the history of "read much" to be compacted
+    ]
     agent = {"toolsets": ["terminal", "file", "delegation"], "context_window": 64_000, "compaction_threshold": 0.3}
-    started = harness.begin(scripts, asides=asides, agent=agent, max_calls_per_rollout=12)
+    started = harness.begin(scripts, rules=made_up, agent=agent, max_calls_per_rollout=12)
     assert started.ended(280) == 0, (started.errors, harness.outcomes())
     rows, failures = harness.outcomes()
     assert not failures

@@ -49,3 +49,49 @@ def test_what_ends_a_run_decides_whether_it_is_graded(harness: Any) -> None:
     assert (refused["_ng_failure_kind"], refused["_ng_failure_terminal"]) == ("agent_run_error", True)
     assert refused["_ng_failure_message"].endswith("OpenCode ended with APIError 401: the script answers 401")
     assert len(refused["_ng_failure_partial_response"]["output"]) == 2
+
+
+OVERFLOW = "This model's maximum context length is 131072 tokens. However, your request has 140000 input tokens."
+FULL = "head -c 600m /dev/zero > /tmp/full; echo full"
+
+
+def test_a_model_that_fails_is_no_zero_and_one_that_overflows_is_asked_again(harness: Any) -> None:
+    """Each after a first step that works, and that leaves a process behind."""
+    work = bash("(setsid sleep 400 >/dev/null 2>&1 &) ; echo x >> notes")
+    scripts: dict[str, list[dict[str, Any]]] = {
+        "no model": [work, {"body": "<html>busy</html>"}],
+        "busy": [work, {"status": 429, "retry_after": 1}],
+        "broken": [work, {"status": 500}],
+        "drops": [work, {"say": "half of what it says", "piece": 3, "breaks": "connection"}],
+        "stumbles": [{"call": "bash", "arguments": "{no json"}, {"say": "So."}],
+        "overflows": [work, {"status": 400, "error": OVERFLOW}],
+        "refused": [work, {"status": 400}],
+        "full": [bash(FULL), bash("echo y >> notes"), {"say": "It was full."}],
+    }
+    made_up = [{"when": "ontinue if you have next steps", "steps": [{"say": "Done."}]}, {"when": ".", "steps": [{"say": "A summary."}]}]
+    box = '+box.resources_servers.calc_swe.sandbox_config.provider_options={tmpfs: {/tmp: "size=500m,exec"}}'
+    started = harness.begin(scripts, "--concurrency", "8", box, rules=made_up)
+    assert started.ended(280) == 76, started.errors
+    assert "went away" not in started.errors, "a client that leaves behind the last event is no news"
+    rows, failures = harness.outcomes()
+
+    said = {name: row["response"]["output"][-1] for name, row in rows.items()}
+    assert said["stumbles"]["content"][0]["text"] == "So."
+    assert "JSON parsing failed" in rows["stumbles"]["response"]["output"][1]["output"]
+    overflown = rows["overflows"]
+    assert (overflown["response"]["status"], overflown["ng_agent_observations"]["compactions"]) == ("completed", 1)
+    assert overflown["ng_agent_observations"]["errors"] == [f"ContextOverflowError: {OVERFLOW}"]
+    texts = [item["content"][0]["text"] for item in overflown["response"]["output"] if item["type"] == "message"]
+    assert not [text for text in texts if "ontinue if you have" in text], "what OpenCode tells itself is none of the model's words"
+
+    assert {name: (failure["_ng_failure_kind"], failure["_ng_failure_terminal"]) for name, failure in failures.items()} == {
+        "no model": ("model_failed", False),
+        **dict.fromkeys(("busy", "broken", "drops", "refused", "full"), ("agent_run_error", False)),
+    }
+    reason = failures["no model"]["_ng_failure_message"]
+    assert reason == (
+        "policy_model: the last 20 model calls failed one after the other: upstream_error: the reply is no JSON object: '<html>busy</html>'"
+    )
+    assert failures["full"]["_ng_failure_message"].endswith("(the sandbox's disk is full)")
+    for name, failure in failures.items():
+        assert len(failure["_ng_failure_partial_response"]["output"]) == 2, f"{name}: the transcript up to the failure"

@@ -68,7 +68,7 @@ def test_a_task_is_solved(harness: Any) -> None:
         {"call": "bash", "arguments": {"command": "echo from below", "description": "x"}},
         {"think": "Hm.", "say": "Done below."},
     ]
-    started = harness.begin(scripts, asides={"sub-task": below})
+    started = harness.begin(scripts, rules=[{"when": "^sub-task$", "steps": below}])
     assert started.ended(200) == 0, started.errors
     rows, failures = harness.outcomes()
     assert not failures

@@ -24,9 +24,12 @@ CONFIGS = {
             api_key: str | None = None
         """,
     "responses_api_agents/actor": """
+        from typing import ClassVar
+
         from gym.config.schema import AgentConfig, ModelRef
 
         class Config(AgentConfig):
+            tool_transports: ClassVar[frozenset[str] | None] = frozenset({"mcp"})
             judges: list[ModelRef] = []
             max_steps: int = 10
         """,
@@ -43,6 +46,7 @@ CONFIGS = {
         class Config(EnvironmentServerConfig):
             resources_server: ResourcesServerRef
             agent_server: AgentRef
+            resources_tool_transports: list[str] = []
         """,
 }
 

@@ -40,3 +40,10 @@ def test_tools_of_the_task_are_refused() -> None:
     assert told("x", tools=[]) == "x"
     with pytest.raises(ContractError, match="brings its own tools"):
         told("x", tools=[{"type": "function", "name": "f"}])
+
+
+def test_tools_that_were_granted_need_no_telling() -> None:
+    params = ResponseCreateParams.model_validate({"input": "x", "tools": [{"type": "function", "name": name} for name in ("f", "g")]})
+    assert prompt_of(params, "X", {"f", "g"}) == "x"
+    with pytest.raises(ContractError, match=r"^X brings its own tools, but the task offers g in 'tools', and grants none such over MCP$"):
+        prompt_of(params, "X", {"f"})

@@ -19,8 +19,8 @@ from gym.protocol.errors import ContractError
 KEY = "r1"
 
 
-def recorder(folder: Path, *, calls: int | None = None, tokens: int | None = None, receipt_seconds: float = 3600) -> Recorder:
-    return Recorder("model", CaptureFolder(folder / "captures" / "model"), Limits(calls, tokens), receipt_seconds=receipt_seconds)
+def recorder(folder: Path, *, receipt_seconds: float = 3600, **limits: int) -> Recorder:
+    return Recorder("model", CaptureFolder(folder / "captures" / "model"), Limits(**limits), receipt_seconds=receipt_seconds)
 
 
 def begin(at: Recorder, text: str = "q", key: str = KEY) -> Recording:
@@ -210,6 +210,31 @@ async def test_a_budget_of_calls(tmp_path: Path) -> None:
     report = close(at)
     assert (report["budget_exhausted"], report["metrics"]["num_calls"]) == ("max_calls_per_rollout", 2)
     assert "budget_exhausted" not in close(at, key="r2")
+
+
+async def test_a_rollout_whose_calls_fail_one_after_the_other_is_refused_more_and_says_so(tmp_path: Path) -> None:
+    at = recorder(tmp_path, failures=2)
+
+    def fail(category: str) -> None:
+        begin(at).end(503, None, category=category, error="it is down")
+
+    for category in ("upstream_error", "client_error", "cancelled"):  # the last two are the agent's own doing
+        fail(category)
+    ask(at)
+    fail("timeout")
+    assert close(recorder(tmp_path, failures=2), keep=True).get("failed") is None
+
+    (tmp_path / "again").mkdir()
+    at = recorder(tmp_path / "again", failures=2)
+    ask(at)
+    fail("connection")
+    fail("rate_limit")
+    error = refused(at)
+    assert (error.status, error.kind, error.terminal) == (400, "model_failed", True)
+    assert error.message == "the last 2 calls of rollout r1 failed, and it makes no more"
+    restarted = recorder(tmp_path / "again", failures=2)
+    assert refused(restarted).kind == "model_failed"
+    assert close(restarted)["failed"] == "the last 2 model calls failed one after the other: rate_limit: it is down"
 
 
 async def test_a_budget_of_tokens_is_looked_at_before_a_call(tmp_path: Path) -> None:
