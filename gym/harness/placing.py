@@ -1,13 +1,13 @@
-"""Getting a bundle into a sandbox: found where it is mounted, else copied once.
+"""Getting a bundle into a sandbox: found where it is mounted, else copied once, as one archive.
 
-Invariant: nothing is downloaded inside. A copy is made file by file under other names and stamped last, so that whoever finds
-the stamp finds it whole, and two that copy at once do not disturb one another.
+Invariant: nothing is downloaded inside. A copy is unpacked under a name of its own, stamped, and then takes its place in one step,
+so that whoever finds the stamp finds it whole, and of two that copy at once one comes too late and does no harm.
 """
 
 import secrets
-from pathlib import Path
 
-from gym.harness.bundle import STAMP, Bundle
+from gym.harness.bundle import STAMP, Built
+from gym.harness.elf import Version
 from gym.protocol.errors import ContractError
 from gym.sandbox.handles import BorrowedSandbox
 from gym.sandbox.spec import SandboxError
@@ -21,43 +21,67 @@ COPIED = "/tmp/nemo-gym"
 _LOOK = r"""
 echo "machine=$(uname -m)"
 [ -e "$GYM_LOADER" ] && echo loader
+for ask in "getconf GNU_LIBC_VERSION" "$GYM_LOADER --version" "ldd --version"; do
+  said=$($ask 2>/dev/null | head -n 1 | grep -oE '[0-9]+\.[0-9]+' | tail -n 1)
+  [ -n "$said" ] && echo "glibc=$said" && break
+done
 for dir in $GYM_PLACES; do [ -e "$dir/$GYM_STAMP" ] && echo "found=$dir"; done
+for tool in tar gzip mv; do command -v $tool >/dev/null || echo "missing=$tool"; done
 :
+"""
+_UNPACK = r"""
+trap 'rm -rf "$GYM_FRESH" "$GYM_FRESH.tar.gz"' EXIT
+mkdir "$GYM_FRESH" && chmod 755 "$GYM_FRESH" && tar -xzf "$GYM_FRESH.tar.gz" -C "$GYM_FRESH" && touch "$GYM_FRESH/$GYM_STAMP" || exit 1
+[ -e "$GYM_TARGET/$GYM_STAMP" ] || mv -T "$GYM_FRESH" "$GYM_TARGET" || [ -e "$GYM_TARGET/$GYM_STAMP" ]
 """
 
 
-async def place(box: BorrowedSandbox, bundle: Bundle, folder: Path, timeout: float) -> str:
+async def place(box: BorrowedSandbox, built: Built, timeout: float) -> str:
     """The folder in the sandbox that has the bundle's files. Raises ContractError: 422 if the image cannot run them, 503 if it broke."""
+    bundle = built.bundle
     places = [f"{root}/{bundle.digest}" for root in (MOUNTED, COPIED)]
     env = {"GYM_LOADER": bundle.loader, "GYM_PLACES": " ".join(places), "GYM_STAMP": STAMP}
     looked = await run_in(box, _LOOK, timeout, env=env)
-    lines = looked.stdout.splitlines()
-    machine = next((line.partition("=")[2] for line in lines if line.startswith("machine=")), "")
-    if not looked.ok or not machine:
+    said: dict[str, list[str]] = {}
+    for line in looked.stdout.splitlines():
+        name, _, value = line.partition("=")
+        said.setdefault(name, []).append(value)
+    if not looked.ok or "machine" not in said:
         raise ContractError(503, f"the sandbox cannot run a shell: {looked.stderr.strip()[-300:]}", kind="provider_unavailable")
+    machine, has = said["machine"][0], _version(said.get("glibc", [""])[0])
     if machine != bundle.machine:
         raise ContractError(422, f"{bundle.title} is here for {bundle.machine}, but the sandbox is a {machine}")
-    if "loader" not in lines:
+    if "loader" not in said:
         raise ContractError(
             422, f"{bundle.title} needs an image with glibc: this one has no {bundle.loader} (Alpine and busybox have none)"
         )
-    found = next((line.partition("=")[2] for line in lines if line.startswith("found=")), None)
-    if found is None:
-        found = places[-1]
-        await _copy(box, bundle, folder, found, timeout)
-    return found
+    if has is not None and has < built.glibc:
+        needed, found = (".".join(map(str, version)) for version in (built.glibc, has))
+        raise ContractError(422, f"{bundle.title} needs an image with glibc {needed} or newer: this one has {found}")
+    if "found" in said:
+        return said["found"][0]
+    if "missing" in said:
+        raise ContractError(
+            422, f"{bundle.title} cannot be copied into an image that lacks {', '.join(said['missing'])}: add that, or mount {MOUNTED}"
+        )
+    await _copy(box, built, places[-1], timeout)
+    return places[-1]
 
 
-async def _copy(box: BorrowedSandbox, bundle: Bundle, folder: Path, target: str, timeout: float) -> None:
-    suffix = f".{secrets.token_hex(4)}"
+async def _copy(box: BorrowedSandbox, built: Built, target: str, timeout: float) -> None:
+    title, fresh = built.bundle.title, f"{target}.{secrets.token_hex(4)}"
     try:
-        for piece in bundle.pieces:
-            await box.upload(f"{target}/{piece.name}{suffix}", folder / piece.name, mode=0o755)
+        await box.upload(f"{fresh}.tar.gz", built.archive)
     except SandboxError as error:
-        raise sandbox_lost(error.kind, f"{bundle.title} could not be copied into the sandbox (or mount it, see docs): {error}") from error
-    moves = [f'mv -f "{target}/{piece.name}{suffix}" "{target}/{piece.name}"' for piece in bundle.pieces]
-    user = "0" if box.capabilities.users else None
-    done = await run_in(box, " && ".join([*moves, f'touch "{target}/{STAMP}"']), timeout, user=user)
+        raise sandbox_lost(error.kind, f"{title} could not be copied into the sandbox (or mount it, see docs): {error}") from error
+    env = {"GYM_FRESH": fresh, "GYM_TARGET": target, "GYM_STAMP": STAMP}
+    done = await run_in(box, _UNPACK, timeout, env=env, user="0" if box.capabilities.users else None)
     if not done.ok:
-        reason = f"{bundle.title} could not be put into the sandbox: {done.stderr.strip()[-300:]}"
+        reason = f"{title} could not be put into the sandbox: {done.stderr.strip()[-300:]}"
         raise ContractError(503, reason, kind="provider_unavailable", terminal=False)
+
+
+def _version(text: str) -> Version | None:
+    """What the sandbox says of its glibc; None if it says nothing that can be read."""
+    major, _, minor = text.partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None

@@ -15,7 +15,7 @@ from typing import Any
 
 from gym.config.schema import AgentConfig
 from gym.harness.adapter import Adapter, Ending, MCPServer, ModelAccess, Place, Transcript
-from gym.harness.bundle import ensure
+from gym.harness.bundle import Built, ensure
 from gym.harness.config import HarnessConfig
 from gym.harness.placing import place as place_bundle
 from gym.harness.prompt import prompt_of
@@ -53,7 +53,7 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
     def __init__(self, config: AgentConfig, context: ServerContext) -> None:
         super().__init__(config, context)
         self.adapter = self.make_adapter()
-        self._bundle = Path()
+        self._built: Built | None = None
 
     def make_adapter(self) -> Adapter:
         """The harness; `self.config` is set."""
@@ -63,7 +63,7 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
         """Make the providers, and have the bundle at hand."""
         await super().start()
         cache = self.context.cache_dir or self.context.state_dir
-        self._bundle = await asyncio.to_thread(ensure, self.adapter.bundle, cache, log.info)
+        self._built = await asyncio.to_thread(ensure, self.adapter.bundle, cache, log.info)
 
     async def open_session(self, session: AgentSession[HarnessSession]) -> None:
         """Borrow the sandbox and put the harness into it."""
@@ -72,6 +72,7 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
         refuse_unusable(session.tool_accesses, transports, title)
         if session.episode_id is None:
             raise ContractError(422, f"{title} needs an episode_id: its model calls are made under it")
+        assert self._built is not None
         box = await self.borrow(session)
         evidence = Path(tempfile.mkdtemp(prefix="harness-", dir=self.context.state_dir))
         run = HarnessRun(title, box, evidence, self.config.max_transcript_bytes)
@@ -85,7 +86,7 @@ class HarnessServer(SandboxAgentServer[HarnessSession]):
             session.state.servers = await granted_servers(
                 session.tool_accesses, lambda url: self.url_inside(session, box, url), self.context.transport
             )
-        session.state.binaries = await place_bundle(box, self.adapter.bundle, self._bundle, self.config.setup_timeout)
+        session.state.binaries = await place_bundle(box, self._built, self.config.setup_timeout)
 
     async def respond(self, session: AgentSession[HarnessSession], params: ResponseCreateParams, prefix: str) -> Response:
         """Run the harness to its end, or to its time-out."""

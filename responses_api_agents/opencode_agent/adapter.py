@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 
 from gym.harness.adapter import Ending, Launch, MCPServer, ModelAccess, Place, Transcript
-from gym.harness.bundle import Bundle, Piece
+from gym.harness.bundle import Bundle
+from gym.harness.npm_piece import Piece
 from gym.protocol.responses import ResponseCreateParams
 from responses_api_agents.opencode_agent.config import Config
 from responses_api_agents.opencode_agent.store import FILES
@@ -19,8 +20,6 @@ from responses_api_agents.opencode_agent.transcript import read_transcript
 
 BUNDLE = Bundle(
     "OpenCode",
-    "x86_64",
-    "/lib64/ld-linux-x86-64.so.2",
     (
         Piece(
             "opencode-linux-x64",

@@ -4,14 +4,14 @@ Invariant: nothing here can fail on what the sandbox wrote. A line that is no ev
 An exit code of 0 alone is no success: the last step must have ended with `stop`, with no error reported.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import orjson
 
 from gym.harness.adapter import STDOUT, Ending, Transcript
+from gym.harness.evidence import an_object, json_lines
 from gym.models.dialects.items import reasoning_item
 from gym.protocol.failures import bounded_reason
 from gym.protocol.responses import Item, assistant_message, function_call_output
@@ -45,9 +45,9 @@ class _Reader:
         """The next event."""
         self.session = self.session or str(event.get("sessionID") or "")
         if event.get("type") == "error":
-            self.errors.append(_object(event.get("error")))
+            self.errors.append(an_object(event.get("error")))
         else:
-            self.part(_object(event.get("part")))
+            self.part(an_object(event.get("part")))
 
     def part(self, part: dict[str, Any]) -> None:
         """The next part of what the agent did."""
@@ -62,7 +62,7 @@ class _Reader:
             self._finish(part)
 
     def _tool(self, part: dict[str, Any]) -> None:
-        state = _object(part.get("state"))
+        state = an_object(part.get("state"))
         call_id = str(part.get("callID") or part.get("id") or "")
         arguments = orjson.dumps(state.get("input") if state.get("input") is not None else {}).decode()
         self.calls.append(
@@ -85,7 +85,7 @@ class _Reader:
         self.steps += 1
         self.mended = len(self.errors)
         self.finish = str(part.get("reason") or "")
-        for name, value in _object(part.get("tokens")).items():
+        for name, value in an_object(part.get("tokens")).items():
             if isinstance(value, int):
                 self.tokens[name] = self.tokens.get(name, 0) + value
 
@@ -98,7 +98,7 @@ class _Reader:
 def read_transcript(evidence: Path, ending: Ending | None) -> Transcript:
     """What OpenCode printed and stored, out of the folder `evidence`; `ending` is None where it was cut off."""
     reader = _Reader()
-    for event in _events(evidence / STDOUT):
+    for event in json_lines(evidence / STDOUT):
         if event is None:
             reader.unreadable += 1
         else:
@@ -135,7 +135,7 @@ def _judge(transcript: Transcript, reader: _Reader, ending: Ending | None) -> No
         error = reader.errors[-1]
         own = _POLICY_ERRORS.get(str(error.get("name")))
         transcript.outcome, transcript.reason = ("incomplete", own) if own else ("failed", f"ended with {_said(error)}")
-        transcript.terminal = _object(error.get("data")).get("statusCode") in _REFUSED
+        transcript.terminal = an_object(error.get("data")).get("statusCode") in _REFUSED
     elif ending.return_code != 0 and not reader.errors:  # of errors it mended, its exit code tells too
         said = ending.stderr.strip()[-500:] or "it said nothing"
         transcript.outcome, transcript.reason = "failed", f"ended with exit code {ending.return_code}: {said}"
@@ -147,27 +147,8 @@ def _judge(transcript: Transcript, reader: _Reader, ending: Ending | None) -> No
         transcript.outcome, transcript.reason = "failed", f"ended in the midst of its work (last step: {reader.finish or 'none'})"
 
 
-def _events(evidence: Path) -> Iterator[dict[str, Any] | None]:
-    """The lines as events; None for one that is none, such as the last of a run that was cut off."""
-    if not evidence.exists():
-        return
-    with evidence.open("rb") as lines:
-        for line in lines:
-            if not line.strip():
-                continue
-            try:
-                event: Any = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                event = None
-            yield cast(dict[str, Any], event) if isinstance(event, dict) else None
-
-
 def _said(error: dict[str, Any]) -> str:
-    data = _object(error.get("data"))
+    data = an_object(error.get("data"))
     code = data.get("statusCode")
     message = str(data.get("message") or "no reason given")
     return bounded_reason(f"{error.get('name') or 'an error'}{f' {code}' if code else ''}: {message}", 500)
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}

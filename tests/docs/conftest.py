@@ -47,7 +47,7 @@ class Reader:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
-    def run(self, command: str, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(self, command: str, seconds: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a shell block in the folder, with `gym` on PATH and a state folder of its own."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("GYM_", "NEMO_GYM_", "PYTHON"))}
@@ -58,7 +58,7 @@ class Reader:
             text=True,
             capture_output=True,
             check=False,
-            timeout=120,
+            timeout=seconds,
         )
 
     def follow(self) -> str:

@@ -3,10 +3,16 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from conftest import unavailable
+from gym.config.errors import UserError
+from gym.harness.interpreter import find_interpreter
 
 if TYPE_CHECKING:
-    from conftest import Reader
+    from tests.docs.conftest import Reader
 
 PAGE = "docs/write-an-agent.md"
 
@@ -48,3 +54,64 @@ def test_a_model_that_names_other_routes_gets_nowhere(reader: "Callable[[str], R
     rows = _rows(folder / "hostile.jsonl")
     assert {row["reward"] for row in rows} == {0.0}
     assert json.dumps(rows).count("there is no tool") == 15
+
+
+def _bash(*commands: str) -> list[dict[str, Any]]:
+    return [{"call": "bash", "arguments": {"command": command}} for command in commands]
+
+
+@pytest.fixture(scope="session")
+def need_a_python_for_sandboxes() -> None:
+    """A Python that the page's harness can be run by."""
+    try:
+        find_interpreter("3.12", print)
+    except UserError as error:
+        unavailable(str(error))
+
+
+@pytest.mark.docker
+@pytest.mark.slow
+def test_a_command_line_harness_works_in_containers(
+    reader: "Callable[[str], Reader]", folder: Path, docker_engine: None, need_a_python_for_sandboxes: None, calc_row: dict[str, Any]
+) -> None:
+    """mini-swe-agent, as it is on the page, solves the small test task; and what else may become of it is told apart."""
+    author = reader(PAGE)
+    author.write_files()
+    for command in (command for command in author.commands if "mini" in command):
+        done = author.run(command)
+        assert done.returncode == 0, done.stderr
+    scripts = {
+        "mend it": _bash(f"git apply <<'X'\n{calc_row['patch']}X", "git diff --stat", "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"),
+        "go on": _bash("true", "true", "true", "true"),
+        "work too long": _bash("echo one", "sleep 400"),
+        "be refused": [*_bash("true"), {"status": 401}],
+    }
+    rules = [{"when": f"Please solve this issue: {prompt}", "steps": steps} for prompt, steps in scripts.items()]
+    settings = {
+        "policy_model": {"responses_api_models": {"scripted_model": {"rules": rules}}},
+        "mini_agent": {"responses_api_agents": {"mini_agent": {"step_limit": 3, "command_timeout": 500}}},
+    }
+    (folder / "scripted.yaml").write_text(json.dumps(settings))
+    limits = {"work too long": {"agent_timeout_seconds": 30}}
+    rows = [
+        {**calc_row, "instance_id": prompt, "responses_create_params": {"input": prompt}, **limits.get(prompt, {})} for prompt in scripts
+    ]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (command,) = (block.text for block in author.blocks if block.language == "sh")
+    scripted = "--model-type scripted_model --config scripted.yaml --attempts 1 --concurrency 4"
+    done = author.run(command.replace("--model-type vllm_model", scripted), seconds=280)
+    assert done.returncode == 76, done.stderr
+    found = {row["instance_id"]: row for row in _rows(folder / "results/mini.jsonl")}
+    assert {name: (row["resolved"], row["response"]["status"]) for name, row in found.items()} == {
+        "mend it": (True, "completed"),
+        "go on": (False, "incomplete"),
+        "work too long": (False, "incomplete"),
+    }
+    assert found["go on"]["response"]["incomplete_details"] == {"reason": "LimitsExceeded"}
+    assert found["work too long"]["agent_timed_out"] is True
+    kinds = {name: [item["type"] for item in row["response"]["output"]] for name, row in found.items()}
+    pair = ["function_call", "function_call_output"]
+    assert kinds == {"mend it": [*pair, *pair, "function_call"], "go on": pair * 3, "work too long": [*pair, "function_call"]}
+    (refused,) = _rows(folder / "results/mini_failures.jsonl")
+    assert (refused["_ng_failure_kind"], refused["_ng_failure_terminal"]) == ("agent_run_error", True)
+    assert "the script answers 401" in refused["_ng_failure_message"]

@@ -1,25 +1,25 @@
-"""Runs of the real OpenCode in real containers, on a network that leads to the model server alone; the model is scripted."""
+"""Runs of real harnesses in real containers, on a network that leads to the model server alone; the model is scripted."""
 
 import json
 import os
-import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import EXAMPLES, REPOSITORY, unavailable
+from conftest import REPOSITORY, unavailable
 from gym.config.errors import UserError
-from gym.harness.bundle import ensure
-from responses_api_agents.opencode_agent.adapter import BUNDLE
+from gym.harness.bundle import Built, ensure
+from responses_api_agents.hermes_agent.adapter import BUNDLE as HERMES
+from responses_api_agents.opencode_agent.adapter import BUNDLE as OPENCODE
 from tests.integration.conftest import GymRuns, Started
 
 CONFIG = """
 config_paths:
 - environment_servers/single_agent_turn/configs/single_agent_turn.yaml
-- responses_api_agents/opencode_agent/configs/opencode_agent.yaml
+- responses_api_agents/{name}/configs/{name}.yaml
 - responses_api_models/scripted_model/configs/scripted_model.yaml
 sandbox:
   docker: {{create: {{network: internal, pull: never}}}}
@@ -30,13 +30,13 @@ box:
   resources_servers:
     calc_swe:
       entrypoint: app.py
-      allowed_agents: [opencode_agent]
+      allowed_agents: [{name}]
       inconclusive_verification_retries: 0
       sandbox_config: {{ttl_s: 600, metadata: {{test: "{tag}"}}}}
 agent:
-  _inherit_from: opencode_agent
+  _inherit_from: {name}
   responses_api_agents:
-    opencode_agent: {agent}
+    {name}: {agent}
 env:
   _inherit_from: single_agent_turn
   environment_servers:
@@ -49,10 +49,10 @@ env:
 
 
 class HarnessRuns:
-    """`gym eval run` of OpenCode on the small task, with what the model says."""
+    """`gym eval run` of a harness on the small task, with what the model says."""
 
-    def __init__(self, runs: GymRuns, row: dict[str, Any]) -> None:
-        self.runs, self.row = runs, row
+    def __init__(self, name: str, runs: GymRuns, row: dict[str, Any]) -> None:
+        self.name, self.runs, self.row = name, runs, row
 
     def begin(
         self,
@@ -65,15 +65,14 @@ class HarnessRuns:
     ) -> Started:
         """Begin a rollout for each script, by prompt; `agent` and `model` are settings of theirs, `fields` go into rows.
 
-        `rules` tell the model what to say to prompts that OpenCode makes up.
+        `rules` tell the model what to say to prompts that the harness, or an agent of it, makes up.
         """
         rules = [*({"when": f"^{prompt}$", "steps": steps} for prompt, steps in scripts.items()), *(rules or [])]
         settings = json.dumps({"rules": rules, **model})
-        self.runs.config.write_text(CONFIG.format(model=settings, tag=self.runs.tag, agent=json.dumps(agent or {})))
+        self.runs.config.write_text(CONFIG.format(name=self.name, model=settings, tag=self.runs.tag, agent=json.dumps(agent or {})))
         rows = [
             {**self.row, "instance_id": prompt, "responses_create_params": {"input": prompt}, **(fields or {}).get(prompt, {})}
             for prompt in scripts
-            if not prompt.startswith("sub-")  # told by another agent, not by a row
         ]
         return self.runs.eval(self.runs.rows(*rows), "--attempts", "1", "--concurrency", "3", *arguments)
 
@@ -88,17 +87,29 @@ class HarnessRuns:
         return subprocess.run(command, text=True, capture_output=True, check=True, timeout=30).stdout.split()
 
 
+BUNDLES = {"opencode_agent": OPENCODE, "hermes_agent": HERMES}
+
+
 @pytest.fixture(scope="session")
-def opencode_bundle() -> Path:
-    """OpenCode in the cache, fetched if it is not there; runs of the tests take it from there."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym"
-    if shutil.which("npm") is None and not (cache / "harness" / BUNDLE.digest).exists():
-        unavailable("there is no npm to fetch OpenCode with")
-    try:
-        return ensure(BUNDLE, cache, print)
-    except UserError as error:
-        unavailable(f"OpenCode could not be fetched: {error}")
-        raise
+def bundles() -> Callable[[str], Built]:
+    """An agent's harness in the cache, made if it is not there; runs of the tests take it from there."""
+
+    def at_hand(name: str) -> Built:
+        bundle = BUNDLES[name]
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym"
+        try:
+            return ensure(bundle, cache, print)
+        except UserError as error:
+            unavailable(f"{bundle.title} is not there: {error}")
+            raise
+
+    return at_hand
+
+
+@pytest.fixture(scope="session")
+def opencode_bundle(bundles: Callable[[str], Built]) -> Built:
+    """OpenCode."""
+    return bundles("opencode_agent")
 
 
 @pytest.fixture
@@ -112,9 +123,13 @@ def busybox_image(docker_engine: None) -> str:
 
 
 @pytest.fixture
-def harness(docker_engine: None, opencode_bundle: Path, runs: GymRuns, calc_row: dict[str, Any]) -> Iterator[HarnessRuns]:
-    """Runs of OpenCode; no process, no container and no network may be left."""
-    made = HarnessRuns(runs, calc_row)
+def harness(
+    docker_engine: None, bundles: Callable[[str], Built], request: pytest.FixtureRequest, runs: GymRuns, calc_row: dict[str, Any]
+) -> Iterator[HarnessRuns]:
+    """Runs of a harness, OpenCode if the test names no other; no process, no container and no network may be left."""
+    name = getattr(request, "param", "opencode_agent")
+    bundles(name)
+    made = HarnessRuns(name, runs, calc_row)
     yield made
     runs.end()
     left = made.boxes()
@@ -122,10 +137,3 @@ def harness(docker_engine: None, opencode_bundle: Path, runs: GymRuns, calc_row:
         subprocess.run(["docker", "rm", "-f", *left], capture_output=True, check=False, timeout=60)
     assert not left, f"{len(left)} containers of the test are left over"
     runs.check_nothing_left()
-
-
-@pytest.fixture
-def swebench_row() -> dict[str, Any]:
-    """The small test task as it is told to an agent."""
-    with EXAMPLES.open() as lines:
-        return json.loads(next(lines))

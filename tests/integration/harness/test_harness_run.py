@@ -2,13 +2,13 @@
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from gym.harness.adapter import Launch
-from gym.harness.bundle import Bundle
+from gym.harness.bundle import Built, Bundle
 from gym.harness.placing import COPIED, place
 from gym.harness.run import HarnessRun
 from gym.protocol.errors import ContractError
@@ -17,7 +17,6 @@ from gym.sandbox.ownership import Ownership
 from gym.sandbox.provider import Provider
 from gym.sandbox.registry import provider_from_block
 from gym.sandbox.spec import SandboxSpec
-from responses_api_agents.opencode_agent.adapter import BUNDLE
 
 pytestmark = pytest.mark.docker
 
@@ -144,36 +143,85 @@ async def test_a_sandbox_that_dies_leaves_it_unknown_what_became_of_the_harness(
     await run.end()  # the provider says by now that nothing runs there any more
 
 
-async def test_an_image_without_glibc_is_refused_with_the_reason(boxes: Boxes, busybox_image: str, opencode_bundle: Path) -> None:
+async def test_an_image_without_glibc_is_refused_with_the_reason(boxes: Boxes, busybox_image: str, bundles: Callable[[str], Built]) -> None:
     box = await boxes.lend(image=busybox_image, workdir="/root")
     with pytest.raises(
         ContractError, match=r"^OpenCode needs an image with glibc: this one has no /lib64/ld-linux-x86-64\.so\.2"
     ) as raised:
-        await place(box, BUNDLE, opencode_bundle, 60)
+        await place(box, bundles("opencode_agent"), 60)
     assert (raised.value.status, raised.value.terminal) == (422, True)
 
 
-async def test_another_kind_of_machine_is_refused(boxes: Boxes, tmp_path: Path) -> None:
-    with pytest.raises(ContractError, match=r"^Script is here for s390x, but the sandbox is a x86_64$") as raised:
-        await place(await boxes.lend(), Bundle("Script", "s390x", "/bin/sh", ()), tmp_path, 60)
+@pytest.mark.parametrize(
+    ("fields", "glibc", "reason"),
+    [
+        ({"machine": "s390x"}, (2, 0), "Script is here for s390x, but the sandbox is a x86_64"),
+        ({}, (2, 99), r"Script needs an image with glibc 2\.99 or newer: this one has 2\.36"),
+    ],
+)
+async def test_an_image_that_cannot_run_it_is_refused(
+    boxes: Boxes, tmp_path: Path, fields: dict[str, str], glibc: tuple[int, int], reason: str
+) -> None:
+    built = Built(Bundle("Script", (), **fields), tmp_path, tmp_path / "none", glibc)
+    with pytest.raises(ContractError, match=reason) as raised:
+        await place(await boxes.lend(), built, 60)
     assert raised.value.status == 422
 
 
-async def test_a_bundle_is_copied_once(boxes: Boxes, opencode_bundle: Path) -> None:
-    box = await boxes.lend(user="nobody")
-    where = await place(box, BUNDLE, opencode_bundle, 120)
-    assert where == f"{COPIED}/{BUNDLE.digest}"
+async def test_an_image_that_cannot_unpack_it_is_refused(boxes: Boxes, tmp_path: Path) -> None:
+    box = await boxes.lend()
+    assert (await box.exec("rm $(command -v gzip)", user="0")).ok
+    with pytest.raises(ContractError, match=r"cannot be copied into an image that lacks gzip: add that, or mount /opt/nemo-gym") as raised:
+        await place(box, Built(Bundle("Script", ()), tmp_path, tmp_path / "none", (2, 0)), 60)
+    assert raised.value.status == 422
+
+
+async def test_a_bundle_is_copied_once(boxes: Boxes, bundles: Callable[[str], Built]) -> None:
+    box, opencode = await boxes.lend(user="nobody"), bundles("opencode_agent")
+    places = await asyncio.gather(*(place(box, opencode, 120) for _ in range(2)))
+    (where,) = set(places)
+    assert where == f"{COPIED}/{opencode.bundle.digest}"
     first = (await box.exec(f"stat -c %i {where}/*")).stdout
-    assert await place(box, BUNDLE, opencode_bundle, 120) == where
+    assert await place(box, opencode, 120) == where
     assert (await box.exec(f"stat -c %i {where}/*")).stdout == first
-    assert (await box.exec(f"ls {where}")).stdout.split() == ["opencode", "rg"]
+    assert (await box.exec(f"ls {where} {COPIED}")).stdout.split() == [
+        f"{COPIED}:",
+        opencode.bundle.digest,
+        f"{where}:",
+        "opencode",
+        "rg",
+    ]
     assert (await box.exec(f"{where}/rg --version | head -1")).stdout.startswith("ripgrep")
 
 
-async def test_a_full_disk_is_said_and_nothing_is_started(boxes: Boxes, tmp_path: Path, opencode_bundle: Path) -> None:
+LIBRARIES = """
+import bz2, ctypes, hashlib, lzma, sqlite3, ssl, sys, uuid, zlib
+import run_agent
+loaded = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
+print(sys.prefix, *sorted(path.rpartition("/")[2] for path in loaded if not path.startswith(sys.prefix)))
+"""
+
+
+async def test_a_python_of_its_own_needs_nothing_of_the_image_and_leaves_its_children_alone(
+    boxes: Boxes, bundles: Callable[[str], Built]
+) -> None:
+    box = await boxes.lend(user="nobody")
+    where = await place(box, bundles("hermes_agent"), 120)
+    done = await box.exec(f"{where}/bin/python3 -I -c '{LIBRARIES}'", env={"HERMES_HOME": "/tmp/home"})
+    prefix, *others = done.stdout.split()
+    assert prefix == where, done.stderr
+    manylinux = {"libc", "libm", "libdl", "libpthread", "librt", "libutil", "ld-linux-x86-64", "libgcc_s"}
+    assert {name.partition(".")[0] for name in others} <= manylinux, "what wheels may take from any image with glibc"
+    child = await box.exec(f"""{where}/bin/python3 -c 'import os; os.system("env; python3 -c \\"import sys; print(sys.prefix)\\"")'""")
+    assert child.stdout.endswith("/usr\n")
+    assert "LD_LIBRARY_PATH" not in child.stdout
+    assert "PYTHON" not in child.stdout
+
+
+async def test_a_full_disk_is_said_and_nothing_is_started(boxes: Boxes, tmp_path: Path, bundles: Callable[[str], Built]) -> None:
     box = await boxes.lend(provider_options={"tmpfs": {"/tmp": "size=1m"}})
     with pytest.raises(ContractError, match=r"OpenCode could not be (copied|put) into the sandbox") as raised:
-        await place(box, BUNDLE, opencode_bundle, 120)
+        await place(box, bundles("opencode_agent"), 120)
     assert (raised.value.status, raised.value.terminal) == (503, False)
     run = HarnessRun("Script", box, tmp_path, 1024)
     assert not (await box.exec("cat /dev/zero > /tmp/full")).ok

