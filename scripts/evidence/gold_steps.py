@@ -1,38 +1,35 @@
-"""A gold patch as steps of `scripted_model`, in calls of OpenCode's own tools: files are read, edited and written, then looked at."""
+"""A gold patch as steps of `scripted_model`, in calls of a harness's own tools: files are read, edited and written, then looked at."""
 
 import re
 from typing import Any
+
+from harnesses import Call, Harness
 
 _FILE = re.compile(r"^diff --git a/(\S+) b/(\S+)$", re.MULTILINE)
 _HUNK = re.compile(r"^@@ [^\n]*@@[^\n]*\n", re.MULTILINE)
 
 
-def steps_of(patch: str) -> list[dict[str, Any]]:
+def steps_of(patch: str, harness: Harness) -> list[dict[str, Any]]:
     """The steps; paths are relative to the work tree."""
-    reads: list[dict[str, Any]] = []
-    changes: list[dict[str, Any]] = []
+    reads: list[Call] = []
+    changes: list[Call] = []
     pieces = _FILE.split(patch)
     for _, name, body in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         head, *hunks = _HUNK.split(body)
         sides = [_sides(hunk) for hunk in hunks]
         if "\ndeleted file" in head:
-            changes.append(_bash(f"rm '{name}'"))
+            changes.append(harness.shell(f"rm '{name}'"))
         elif "\nnew file" in head:
-            changes.append({"name": "write", "arguments": {"filePath": name, "content": "".join(new for _, new in sides)}})
+            changes.append(harness.write(name, "".join(new for _, new in sides)))
         else:
-            reads.append({"name": "read", "arguments": {"filePath": name}})
-            edits = ({"filePath": name, "oldString": old, "newString": new} for old, new in sides)
-            changes += [{"name": "edit", "arguments": edit} for edit in edits]
+            reads.append(harness.read(name))
+            changes += [harness.edit(name, old, new) for old, new in sides]
     return [
         *([{"calls": reads}] if reads else []),
         *({"calls": [change]} for change in changes),
-        {"calls": [_bash("git diff --stat; git status --short")]},
+        {"calls": [harness.shell("git diff --stat; git status --short")]},
         {"say": "The issue is resolved."},
     ]
-
-
-def _bash(command: str) -> dict[str, Any]:
-    return {"name": "bash", "arguments": {"command": command, "description": "work"}}
 
 
 def _sides(hunk: str) -> tuple[str, str]:

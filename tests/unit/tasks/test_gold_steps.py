@@ -1,7 +1,8 @@
-"""A gold patch as calls of OpenCode's tools leaves what the patch leaves."""
+"""A gold patch as calls of a harness's tools leaves what the patch leaves."""
 
-import importlib.util
+import importlib
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +10,32 @@ import pytest
 
 from tests.integration.conftest import REPOSITORY
 
-_SPEC = importlib.util.spec_from_file_location("gold_steps", REPOSITORY / "scripts/evidence/gold_steps.py")
-assert _SPEC is not None
-assert _SPEC.loader is not None
-gold_steps: Any = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(gold_steps)
+sys.path.insert(0, str(REPOSITORY / "scripts/evidence"))
+try:
+    gold_steps: Any = importlib.import_module("gold_steps")
+    harnesses: Any = importlib.import_module("harnesses")
+finally:
+    sys.path.pop(0)
 
 OLD = "".join(f"line {number}\n" for number in range(30))
 NEW = OLD.replace("line 3\n", "line three\n").replace("line 25\n", "").replace("line 29\n", "line 29\nlast")
 
 
 def play(steps: list[dict[str, Any]], folder: Path) -> None:
-    """Do what OpenCode's tools do."""
+    """Do what the tools do."""
     for call in (call for step in steps for call in step.get("calls", [])):
         given = call["arguments"]
-        path = folder / given.get("filePath", "")
-        if call["name"] == "edit":
-            assert path.read_text().count(given["oldString"]) == 1
-            path.write_text(path.read_text().replace(given["oldString"], given["newString"]))
-        elif call["name"] == "write":
+        path = folder / (given.get("filePath") or given.get("path", ""))
+        if call["name"] in ("edit", "patch"):
+            old, new = (
+                given.get(name) or given.get(other, "") for name, other in (("oldString", "old_string"), ("newString", "new_string"))
+            )
+            assert path.read_text().count(old) == 1
+            path.write_text(path.read_text().replace(old, new))
+        elif call["name"] in ("write", "write_file"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(given["content"])
-        elif call["name"] == "bash":
+        elif call["name"] in ("bash", "terminal"):
             subprocess.run(given["command"], shell=True, cwd=folder, check=True, capture_output=True)
 
 
@@ -48,7 +53,8 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_edits_new_files_and_removals(tree: Path) -> None:
+@pytest.mark.parametrize("harness", harnesses.HARNESSES, ids=lambda harness: harness.title)
+def test_edits_new_files_and_removals(tree: Path, harness: Any) -> None:
     (tree / "a.txt").write_text(NEW)
     (tree / "deep/new").mkdir(parents=True)
     (tree / "deep/new/b.txt").write_text("one\n\n-- two\n++ three\n")
@@ -56,8 +62,8 @@ def test_edits_new_files_and_removals(tree: Path) -> None:
     git(tree, "add", "-A")
     patch = git(tree, "diff", "--cached")
     git(tree, "reset", "-q", "--hard")
-    steps = gold_steps.steps_of(patch)
-    assert [call["name"] for call in steps[0]["calls"]] == ["read"]
+    steps = gold_steps.steps_of(patch, harness)
+    assert [call["name"] for call in steps[0]["calls"]] == [harness.read("x")["name"]]
     play(steps, tree)
     git(tree, "add", "-A")
     assert git(tree, "diff", "--cached") == patch
