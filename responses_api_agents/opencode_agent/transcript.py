@@ -52,7 +52,7 @@ class _Reader:
     def part(self, part: dict[str, Any]) -> None:
         """The next part of what the agent did."""
         kind = part.get("type")
-        if kind == "text":
+        if kind == "text" and part.get("text"):  # what a broken reply left behind has none
             self.items.append({**assistant_message(str(part.get("text") or "")), "id": f"msg_{part.get('id')}"})
         elif kind == "reasoning" and part.get("text"):
             self.items.append(reasoning_item(f"rs_{part.get('id')}", str(part.get("text") or "")))

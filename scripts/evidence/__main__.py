@@ -50,7 +50,7 @@ def line_of(servers: Servers, harness: Harness, row: dict[str, Any], boxes: list
 
 def solve(folder: Path, harness: Harness, tasks: list[dict[str, Any]], model: list[str]) -> list[str]:
     """Run every task with its recipe; the rows of the table."""
-    script = [{"when": re.escape(told(task["task_input"])), "steps": steps_of(task["task_input"]["patch"], harness)} for task in tasks]
+    script = [{"when": told(task["task_input"]), "steps": steps_of(task["task_input"]["patch"], harness)} for task in tasks]
     with watched() as boxes:
         servers = Servers(folder, sorted(harness.recipes.values()), model, script)
         try:
@@ -97,9 +97,10 @@ def interrupt(folder: Path, harness: Harness, task: dict[str, Any]) -> str:
 
 
 def told(row: dict[str, Any]) -> str:
-    """The text of the task."""
+    """A pattern for the text of the task, whatever a harness makes of its line ends."""
     given = row["responses_create_params"]["input"]
-    return given if isinstance(given, str) else given[-1]["content"]
+    text = given if isinstance(given, str) else given[-1]["content"]
+    return r"\s+".join(map(re.escape, text.split()))
 
 
 def tasks_of(given: list[str]) -> dict[str, list[dict[str, Any]]]:

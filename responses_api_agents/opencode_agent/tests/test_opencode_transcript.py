@@ -97,5 +97,5 @@ def test_whatever_the_sandbox_wrote_can_be_read(tmp_path: Path) -> None:
     ]
     found = read(tmp_path, *odd, ending=None, tail=b'\xff\xfe not json\n{"type":"text","part":{"te')
     assert found.observations["unreadable_lines"] == 5
-    assert [item["type"] for item in found.items] == ["message", "function_call", "function_call_output"]
+    assert [item["type"] for item in found.items] == ["function_call", "function_call_output"]
     assert read_transcript(tmp_path / "none", None).items == []
