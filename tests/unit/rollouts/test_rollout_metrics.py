@@ -1,17 +1,14 @@
 """Metrics: against definitions written out, and by hand."""
 
 import math
-from itertools import combinations
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gym.rollouts.metrics import compute_metrics, pass_at_k
+from gym.rollouts.metrics import compute_metrics
 
 
 def _file(folder: Path, rows: list[dict[str, Any]]) -> Path:
@@ -22,13 +19,6 @@ def _file(folder: Path, rows: list[dict[str, Any]]) -> Path:
 
 def _row(task: int, reward: float | None, taskset: str = "s", **more: Any) -> dict[str, Any]:
     return {"_ng_task_index": task, "_ng_task_id": {"taskset": taskset, "task_id": str(task)}, "reward": reward, **more}
-
-
-@given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
-def test_pass_at_k_is_the_share_of_draws_that_pass(numbers: tuple[int, int, int]) -> None:
-    n, c, k = numbers
-    draws = list(combinations(range(n), k))
-    assert pass_at_k(n, c, k) == pytest.approx(mean(any(i < c for i in draw) for draw in draws))
 
 
 def test_the_standard_error_is_clustered_by_task(tmp_path: Path) -> None:
@@ -68,3 +58,26 @@ def test_nothing_written(tmp_path: Path) -> None:
     overall = compute_metrics(_file(tmp_path, []), expected=0)["overall"]
     assert overall["mean_reward"] is None
     assert overall["pass_at_k"] == {}
+
+
+def test_all_and_majority_of_k_and_subsets(tmp_path: Path) -> None:
+    rewards = {0: [1.0, 1.0, 0.0], 1: [0.0, 0.0, 1.0]}
+    answers = {0: ["4", "4", "5"], 1: ["7", "7", "9"]}
+    rows = [
+        _row(task, reward, subset=("easy", "hard")[task], extracted_answer=answers[task][number])
+        for task, values in rewards.items()
+        for number, reward in enumerate(values)
+    ]
+    found = compute_metrics(_file(tmp_path, rows), expected=6)
+    easy, hard = found["by_subset"]["easy"], found["by_subset"]["hard"]
+    assert (easy["pass_all_k"]["2"]["value"], easy["pass_all_k"]["3"]["value"]) == (pytest.approx(1 / 3), 0.0)
+    assert easy["majority_at_k"]["3"] == {"value": 1.0, "tasks": 1}
+    # of two rollouts, one pair agrees on the right answer, and two are tied
+    assert easy["majority_at_k"]["2"]["value"] == pytest.approx((1 + 0.5 + 0.5) / 3)
+    assert hard["majority_at_k"]["3"]["value"] == 0.0
+    assert found["overall"]["majority_at_k"]["3"] == {"value": 0.5, "tasks": 2}
+
+
+def test_a_task_with_a_row_that_has_no_answer_has_no_majority(tmp_path: Path) -> None:
+    rows = [_row(0, 1.0, extracted_answer="4"), _row(0, 0.0), _row(1, 1.0, extracted_answer="4"), _row(1, 1.0, extracted_answer="4")]
+    assert compute_metrics(_file(tmp_path, rows), expected=4)["overall"]["majority_at_k"]["2"] == {"value": 1.0, "tasks": 1}

@@ -1,0 +1,96 @@
+"""`gym eval aggregate` and `gym eval compare`: what rollouts that were written say. Thin: reads arguments, prints on stdout."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout in place of the text.")]
+_QUIET_SECONDS = 1.0
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands to `gym eval`."""
+    app.command()(aggregate)
+    app.command()(compare)
+
+
+def aggregate(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Rollouts, as 'gym eval run' wrote them; shards of one run, or several runs.")
+    ],
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the metrics there too, as JSON.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compute the metrics of rollouts: means with errors clustered by task, pass@k, pass^k, and majority@k where rows have answers.
+
+    Masked rows are counted and enter no number. Tasks of one name are one task, in whichever file they stand.
+
+    Exit codes: 0 done; 1 a file cannot be read, or a line of it is no rollout; 2 wrong usage.
+    """
+    from gym.config.errors import UserError
+    from gym.rollouts.aggregate import aggregate as run_aggregate
+    from gym.rollouts.aggregate import as_table
+    from gym.rollouts.files import write_json
+
+    if output is not None and (
+        not output.parent.is_dir() or any(output.exists() and path.exists() and output.samefile(path) for path in files)
+    ):
+        raise UserError(f"--output {output}: name a file in a folder that is there, and none of the inputs")
+    metrics = run_aggregate(files, progress=_progress())
+    if output is not None:
+        write_json(output, metrics)
+    if as_json:
+        _print_json(metrics)
+        return
+    rows = as_table(metrics)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for note in metrics["notes"]:
+        typer.echo(note, err=True)
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A", help="Rollouts of the one model, agent or version.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="Rollouts of the other, on the same tasks.")],
+    as_json: AsJson = False,
+) -> None:
+    """Compare the rollouts of B with those of A, task by task.
+
+    Prints the mean difference, with an interval of 95 % that is paired by task, and which tasks were gained and lost.
+
+    Exit codes: 0 done; 1 a file cannot be read, a line of it is no rollout, or the two have no task in common; 2 wrong usage.
+    """
+    from gym.config.errors import UserError
+    from gym.rollouts.compare import compare as run_compare
+
+    found = run_compare([a], [b], progress=_progress())
+    if not found.tasks:
+        raise UserError(f"{a} and {b} have no task that was measured in both: compare runs of the same data set")
+    if as_json:
+        _print_json(found.as_dict())
+        return
+    for line in found.lines((str(a), str(b))):
+        typer.echo(line)
+
+
+def _progress() -> Callable[[int], None]:
+    """Says on stderr how many rows were read, once a second, if it takes that long."""
+    last = time.monotonic()
+
+    def tell(rows: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _QUIET_SECONDS:
+            last = time.monotonic()
+            typer.echo(f"{rows} rows read", err=True)
+
+    return tell
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import orjson
+
+    typer.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))
