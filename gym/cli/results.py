@@ -1,4 +1,4 @@
-"""`gym eval aggregate` and `gym eval compare`: what rollouts that were written say. Thin: reads arguments, prints on stdout."""
+"""`gym eval aggregate`, `compare` and `report`: what rollouts that were written say. Thin: reads arguments, prints on stdout."""
 
 import time
 from collections.abc import Callable
@@ -15,6 +15,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands to `gym eval`."""
     app.command()(aggregate)
     app.command()(compare)
+    app.command()(report)
 
 
 def aggregate(
@@ -75,6 +76,30 @@ def compare(
         return
     for line in found.lines((str(a), str(b))):
         typer.echo(line)
+
+
+def report(
+    rollouts: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Rollouts, as 'gym eval run' wrote them; the files beside it are read too.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the page goes; else X_report.html beside X.jsonl.")
+    ] = None,
+    transcripts: Annotated[
+        int, typer.Option("--transcripts", min=0, metavar="N", help="Put the transcripts of so many rollouts in.")
+    ] = 5000,
+) -> None:
+    """Write one HTML page of a run: its account, metrics, tasks, and every rollout with its transcript, verdict and timings.
+
+    The page opens from disk and needs no network. Texts of more than 20,000 characters are cut in their middle.
+
+    Exit codes: 0 written; 1 a file cannot be read, or a line of it is no rollout, and nothing was written; 2 wrong usage.
+    """
+    from gym.rollouts.report import write_report
+
+    page = output or rollouts.with_name(f"{rollouts.stem}_report.html")
+    number = write_report(rollouts, page, transcripts=transcripts)
+    typer.echo(f"{number} rollouts -> {page}", err=True)
 
 
 def _progress() -> Callable[[int], None]:
