@@ -54,17 +54,13 @@ class NooaAgent(HarnessServer):
         adapter_of(self.config.nooa.invocation_adapter)
         self._embedded: dict[str, _Embedded] = {}
 
-    @property
-    def _in_sandbox(self) -> bool:
-        return self.config.nooa.execution_mode == "sandboxed"
-
     def make_adapter(self) -> Nooa:
         """NOOA, as configured."""
         return Nooa(self.config)
 
     async def start(self) -> None:
         """Have the runtime at hand, or say what there is none of."""
-        if self._in_sandbox:
+        if self.config.in_sandbox:
             await super().start()
         else:
             log.warning(
@@ -75,7 +71,7 @@ class NooaAgent(HarnessServer):
     async def open_session(self, session: AgentSession[HarnessSession]) -> None:
         """Borrow the sandbox, or make a folder to work in."""
         grant_of(session.tool_accesses)
-        if self._in_sandbox:
+        if self.config.in_sandbox:
             await super().open_session(session)
             return
         refuse_unusable(session.tool_accesses, self.config.tool_transports or (), TITLE)
@@ -90,11 +86,13 @@ class NooaAgent(HarnessServer):
 
     async def respond(self, session: AgentSession[HarnessSession], params: ResponseCreateParams, prefix: str) -> Response:
         """Run the agent to its end, or to its time-out."""
-        return await super().respond(session, params, prefix) if self._in_sandbox else await self._respond_here(session, params, prefix)
+        return (
+            await super().respond(session, params, prefix) if self.config.in_sandbox else await self._respond_here(session, params, prefix)
+        )
 
     async def close_session(self, session: AgentSession[HarnessSession]) -> None:
         """End the agent for certain, and report what it did."""
-        if self._in_sandbox:
+        if self.config.in_sandbox:
             await super().close_session(session)
             self._report(session, session.state.transcript)
             return

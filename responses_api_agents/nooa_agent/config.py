@@ -45,6 +45,7 @@ class Config(HarnessConfig):
     """How NOOA is set up."""
 
     tool_transports: ClassVar[frozenset[str] | None] = frozenset({"direct_http"})
+    time_ceiling: ClassVar[str | None] = "timeout"
 
     nooa: Nooa
     timeout: float = Field(default=21_420, gt=0)
@@ -53,6 +54,11 @@ class Config(HarnessConfig):
     """Model calls of the whole rollout, agents within agents included; null: no limit but the model server's."""
     context_window: int = Field(default=131_072, gt=0)
     """Tokens; as it comes near them NOOA archives its history."""
+
+    @property
+    def in_sandbox(self) -> bool:
+        """Whether the runtime for sandboxes is needed."""
+        return self.nooa.execution_mode == "sandboxed"
 
     @model_validator(mode="before")
     @classmethod
