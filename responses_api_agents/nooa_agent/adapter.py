@@ -29,6 +29,7 @@ _OURS = (
     "resource_agent.py",
     *sorted(f"runner/{path.name}" for path in _HERE.glob("runner/*.py")),
 )
+_KINDS = ("agent_run_error", "agent_request_failed", "transport_unreachable", "transport_peer_drop", "session_lost", "protocol_violation")
 _SHELL = ("bash", "tar", "gzip", "sha256sum", "flock", "tee", "mv")
 BUNDLE = Bundle(
     TITLE,
@@ -62,8 +63,10 @@ class Nooa:
         return Launch((f"{place.binaries}/bin/python3", "-I", "-m", module), {ACCESS: access}, place.binaries)
 
     def read(self, evidence: Path, ending: Ending | None) -> Transcript:
-        """What the worker said."""
-        return transcript_of(json_lines(evidence / STDOUT), ending)
+        """What the worker said. A failure is of one of the kinds that stop no more than the episode, since the sandbox wrote it."""
+        transcript = transcript_of(json_lines(evidence / STDOUT), ending)
+        transcript.kind = transcript.kind if transcript.kind in _KINDS else "agent_request_failed"
+        return transcript
 
     def tool_name(self, server: str, tool: str) -> str:
         """It has no tools over MCP."""
