@@ -14,7 +14,7 @@ from typing import Any
 from gym.harness.adapter import Ending
 from responses_api_agents.nooa_agent.runner.activation import Job, activate
 
-_GRACE_SECONDS = 20.0
+_GRACE_SECONDS = 5.0
 
 
 class EmbeddedRun:

@@ -98,7 +98,7 @@ def test_sixteen_sessions_at_once_keep_apart(runs: GymRuns) -> None:
     rules, rows = [], []
     for number in range(16):
         add = 100 + number
-        wait = "import time; time.sleep(0.3)" if number % 4 == 0 else "import asyncio; await asyncio.sleep(0.2)"
+        wait = "sum(range(5_000_000))" if number % 4 == 0 else "import asyncio; await asyncio.sleep(0.2)"
         step = python(f"{wait}\nawait self.increment_counter(count={add})\nprint('mine is', {number}, await self.get_counter_value())")
         match number % 4:
             case 1:
@@ -107,11 +107,12 @@ def test_sixteen_sessions_at_once_keep_apart(runs: GymRuns) -> None:
                 steps = [step, {"status": 500}]
             case _:
                 steps = [step, step, returns(f"{number} is done")]
-        rules.append(rule(f"task number {number} of them", *steps))
-        rows.append(row(number, f"task number {number} of them", number + 2 * add))
+        task = f"task number {number} of them"
+        rules.append(rule(task, *steps))
+        rows.append(row(number, task, number + 2 * add))
     started = runs.begin(
         *("eval", "run", "--config", config(runs, *rules, max_policy_calls=5), "--input", runs.rows(*rows), "--attempts", "1"),
-        *("--output", runs.folder / "out.jsonl", "--concurrency", "16", "--log-dir", runs.folder / "logs"),
+        *("--output", runs.folder / "out.jsonl", "--concurrency", "16"),
     )
     code = started.ended(150)
     skip_without_environment(started.errors)
@@ -138,7 +139,8 @@ def test_sixteen_sessions_at_once_keep_apart(runs: GymRuns) -> None:
 
 def test_a_session_by_hand(runs: GymRuns) -> None:
     """One activation, shared by identical retries; the tools' cookies come back; a tool server that is gone fails it."""
-    rules = [rule("count", *COUNTING), rule("hang", {"hang": True}), rule("block", python("import time\nwhile True:\n    time.sleep(0.1)"))]
+    blocks = python("import time\nwhile True:\n    time.sleep(0.1)")
+    rules = [rule("count", *COUNTING), rule("hang", {"hang": True}), rule("block", blocks)]
     given = ["env", "start", "--json", "--config", config(runs, *rules), "--log-dir", runs.folder / "logs"]
     started = runs.begin(*given)
     ready = up(started)
@@ -158,7 +160,7 @@ def test_a_session_by_hand(runs: GymRuns) -> None:
         code, said, cookie = agent.post("/v1/agent_sessions", body)
         assert code == 200, said
         assert cookie is not None
-        return {"agent_session_id": f"s-{name}", "episode_id": episode}, cookie, f"/ng-rollout/{name}-a0/v1/responses"
+        return {"agent_session_id": f"s-{name}", "episode_id": episode}, cookie, f"/ng-rollout/{name}/v1/responses"
 
     seed = {"resources_session_id": "r", "episode_id": {"rollout_id": "r", "attempt": 0}, "task_id": {"taskset": "t", "task_id": "1"}}
     code, _, cookie = resources.post("/seed_session", {**seed, "task_data": {"initial_count": 3, "expected_count": 6}})
@@ -195,9 +197,8 @@ def test_a_session_by_hand(runs: GymRuns) -> None:
     # One that waits is ended by its close; of one that heeds nothing it is not known, and the close says so.
     for task, ends in (("hang", 200), ("block", 500)):
         close, session, path = open_session(task, "http://127.0.0.1:9", {})
-        waiting = threading.Thread(
-            target=lambda path=path, task=task, session=session: agent.post(path, {"input": task}, session, seconds=60)
-        )
+        asked = (path, {"input": task}, session)
+        waiting = threading.Thread(target=lambda asked=asked: agent.post(*asked, seconds=60))
         waiting.start()
         waiting.join(3)
         code, said, _ = agent.post("/v1/agent_sessions/close", close, seconds=60)
