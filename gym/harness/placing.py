@@ -32,7 +32,7 @@ for tool in $GYM_TOOLS; do command -v $tool >/dev/null || echo "lacking=$tool"; 
 """
 _ROOM = 'mkdir -p "$GYM_HOME" && chmod 755 "$GYM_HOME" && : > "$GYM_HOME/.gym-room" && rm "$GYM_HOME/.gym-room"'
 _UNPACK = r"""
-command -v flock >/dev/null && exec 9>>"$GYM_TARGET.lock" && flock 9
+[ -z "$GYM_LOCK" ] || { exec 9>>"$GYM_LOCK" && flock 9; } || exit 1
 trap 'rm -rf "$GYM_FRESH" "$GYM_FRESH.tar.gz"' EXIT
 mkdir "$GYM_FRESH" && chmod 755 "$GYM_FRESH" && tar -xzf "$GYM_FRESH.tar.gz" -C "$GYM_FRESH" && touch "$GYM_FRESH/$GYM_STAMP" || exit 1
 [ -e "$GYM_TARGET/$GYM_STAMP" ] || mv -T "$GYM_FRESH" "$GYM_TARGET" || [ -e "$GYM_TARGET/$GYM_STAMP" ]
@@ -89,7 +89,8 @@ async def _copy(box: BorrowedSandbox, built: Built, target: str, timeout: float)
         await box.upload(f"{fresh}.tar.gz", built.archive)
     except SandboxError as error:
         raise sandbox_lost(error.kind, f"{title} could not be copied into the sandbox (or mount it, see docs): {error}") from error
-    env = {"GYM_FRESH": fresh, "GYM_TARGET": target, "GYM_STAMP": STAMP}
+    lock = f"{target}.lock" if "flock" in built.bundle.tools else ""
+    env = {"GYM_FRESH": fresh, "GYM_TARGET": target, "GYM_STAMP": STAMP, "GYM_LOCK": lock}
     done = await run_in(box, _UNPACK, timeout, env=env, user=_root(box))
     if not done.ok:
         reason = f"{title} could not be put into the sandbox: {done.stderr.strip()[-300:]}"
