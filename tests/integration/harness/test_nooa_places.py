@@ -28,8 +28,8 @@ async def test_it_is_copied_once_under_a_lock_and_runs(boxes: Boxes, runtime: Bu
     assert left.stdout.split() == [runtime.bundle.digest, "0"], "no half copy is left"
     stub = "from responses_api_agents.nooa_agent.runner.litellm_stub import install; install()"
     parts = ("nooa_bench.bench_agent", *(f"responses_api_agents.nooa_agent.{name}" for name in ("runner.activation", "resource_agent")))
-    imports = f"{stub}; import {', '.join(parts)}; print(1)"
-    ran = await box.exec(f"{first}/bin/python3 -I -c '{stub}; import {', '.join(parts)}; print(1)'", cwd="/")
+    code = f"{stub}; import {', '.join(parts)}; print(1)"
+    ran = await box.exec(f"{first}/bin/python3 -I -c '{code}'", cwd="/")
     assert (ran.stdout, ran.return_code) == ("1\n", 0), ran.stderr
 
 
