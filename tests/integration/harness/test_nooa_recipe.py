@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.integration.conftest import GymRuns
 from tests.integration.harness.test_nooa_solves import apply, returns, shell
 from tests.integration.harness.test_opencode_recipes import BOXES, ORDER, calls, example
 from tests.integration.swe.gym_runs import boxes, skip_without_environment, watched
+from tests.integration.test_plain_http_client import PlainClient
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
@@ -62,6 +64,10 @@ def solve(runs: GymRuns, published: dict[str, Any]) -> None:
     # From here on nothing can be fetched.
     started = runs.begin("env", "start", "--json", *given, "--log-dir", logs, **OFFLINE)
     ready = started.ready(60)
+    agent = PlainClient(ready["instances"][f"{PREFIX}_agent"]["url"], Path(ready["token_file"]).read_text().strip())
+    task_id, episode = {"taskset": "t", "task_id": "1"}, {"rollout_id": "r", "attempt": 0}
+    code, said, _ = agent.post("/v1/agent_sessions", {"agent_session_id": "s", "episode_id": episode, "task_id": task_id})
+    assert (code, said["error"]["message"]) == (422, f"{PREFIX}_agent was given no sandbox")
     collect = ["eval", "run", "--no-serve", *given, "--input", data, "--output", runs.folder / "out.jsonl", "--attempts", "1"]
     with watched() as events:
         collecting = runs.begin(*collect, "--limit", "1", "--concurrency", "1", f"+agent_name={PREFIX}_agent", **OFFLINE)
@@ -73,7 +79,10 @@ def solve(runs: GymRuns, published: dict[str, Any]) -> None:
     assert row["ng_agent_observations"]["harness"] == "NOOA"
     assert json.loads(row["response"]["output"][-1]["content"][0]["text"])["solution_description"] == "Mended."
     assert re.findall(r"^diff --git a/(\S+)", row["model_patch"], re.MULTILINE) == ["calc/evaluate.py"]
-    assert calls(logs, (f"{PREFIX}_resources_server", f"{PREFIX}_agent")) == [(route, "200") for route in ORDER]
+    assert calls(logs, (f"{PREFIX}_resources_server", f"{PREFIX}_agent")) == [
+        ("/v1/agent_sessions", "422"),
+        *((route, "200") for route in ORDER),
+    ]
     made = [what for where, what in events if where.startswith(ready["run_id"])]
     assert made == [*BOXES, *BOXES[2:]], "Pro's parser has a sandbox of its own"
     started.signal()
