@@ -45,6 +45,7 @@ def test_a_task_is_solved(harness: Any) -> None:
         "works too long": [python("import time\nwhile True:\n    time.sleep(1)")],
         "refused": [shell("echo x >> notes"), {"status": 401}],
         "broken": [shell("echo x >> notes"), {"status": 500}],
+        "is killed": [shell("echo x >> notes"), shell("kill -9 $PPID")],
         "errs": [python("raise ValueError('mine')"), python("1 +"), returns("So.")],
     }
     limits = {name: {"agent_timeout_seconds": 25} for name in ("never answered", "works too long")}
@@ -79,6 +80,13 @@ def test_a_task_is_solved(harness: Any) -> None:
     # A hard kill keeps what was recorded by then: all but the end of what it was at.
     assert rows["works too long"]["ng_agent_observations"]["python_cut_short"] == ["import time\nwhile True:\n    time.sleep(1)"]
     assert len(rows["never answered"]["response"]["output"]) == 2
+
+    # A hard kill of the worker loses what was not recorded, which is the answer of the shell.
+    killed = failures.pop("is killed")
+    assert (killed["_ng_failure_kind"], killed["_ng_failure_terminal"]) == ("agent_run_error", False)
+    assert "NOOA broke off with exit code 137" in killed["_ng_failure_message"]
+    kept = [item["type"] for item in killed["_ng_failure_partial_response"]["output"]]
+    assert kept == ["function_call", "function_call_output", "function_call"]
 
     messages = {name: (failure["_ng_failure_kind"], failure["_ng_failure_terminal"]) for name, failure in failures.items()}
     assert set(messages) == {"refused", "broken"}
