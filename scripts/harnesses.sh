@@ -27,11 +27,12 @@ from pathlib import Path
 from gym.config.errors import UserError
 from gym.harness.bundle import ensure
 from responses_api_agents.hermes_agent.adapter import BUNDLE as HERMES
+from responses_api_agents.nooa_agent.adapter import BUNDLE as NOOA
 from responses_api_agents.opencode_agent.adapter import BUNDLE as OPENCODE
 
 cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym"
 try:
-    for bundle in (OPENCODE, HERMES):
+    for bundle in (OPENCODE, HERMES, NOOA):
         ensure(bundle, cache, lambda text: print(f"harnesses.sh: {text}", file=sys.stderr))
 except UserError as error:
     sys.exit(f"harnesses.sh: {error}")

@@ -53,6 +53,20 @@ def start(
     raise typer.Exit(code)
 
 
+def prefetch(overrides: Overrides = None, config: Config = None, model_type: ModelType = None) -> None:
+    """Make what the servers of a configuration need, and start nothing.
+
+    Python environments of servers and the programs of agents in sandboxes go to the cache, so that a start downloads nothing.
+    Images of tasks are not pulled.
+    """
+    plan = plan_of(config, model_type, overrides)
+    from gym.runtime.foreground import say_to_stderr
+    from gym.runtime.prefetch import prefetch as fetched
+
+    for made in fetched(plan, say_to_stderr):
+        typer.echo(made)
+
+
 def status(run_id: RunId = None, as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False) -> None:
     """Show what is running.
 
@@ -123,5 +137,5 @@ def logs(
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the group `gym env`."""
-    for command in (start, status, logs):
+    for command in (start, prefetch, status, logs):
         app.command()(command)

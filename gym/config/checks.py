@@ -124,29 +124,64 @@ def check_tool_transports(instances: Mapping[str, Instance], environments: Mappi
     return problems
 
 
+_STOP_SECONDS = 120
+"""What stopping a task's sandbox may take, at most."""
+_CAPTURE_SECONDS = 180
+"""One of the two steps that take a patch out of a sandbox, where the server does not say."""
+
+
 def check_time_budgets(instances: Mapping[str, Instance], environments: Mapping[str, Route], root: Block) -> list[Problem]:
-    """An episode and its cleanup must end before the sandbox that they need does."""
+    """What runs inside of something else must end before it does: an activation, an episode with its cleanup, a sandbox."""
     problems: list[Problem] = []
     for name, route in environments.items():
         environment = instances[name].config
-        server = instances.get(route.resources) if route.resources is not None else None
-        if server is None or not isinstance(environment, EnvironmentServerConfig) or environment.default_episode_timeout_seconds is None:
-            continue
-        sandbox: Any = server.raw.get("sandbox_config")
-        ttl: Any = cast("dict[str, Any]", sandbox).get("ttl_s") if isinstance(sandbox, dict) else None
-        if not isinstance(ttl, int | float) or isinstance(ttl, bool):
-            continue
-        episode, cleanup = environment.default_episode_timeout_seconds, environment.cleanup_timeout_seconds
-        total = episode + 3 * cleanup
-        if total >= ttl:
-            path: KeyPath = (server.name, server.kind, server.implementation, "sandbox_config", "ttl_s")
-            message = (
-                f"the sandbox ends too early for '{name}': episode {episode:g} + 3 × cleanup {cleanup:g} = {total:g} s "
-                f"does not fit into ttl_s {ttl:g} s"
-            )
-            hint = f"set ttl_s above {total:g}, or lower default_episode_timeout_seconds of '{name}'"
-            problems.append(Problem("time-budget", dotted(path), message, hint, _origin(root, path)))
+        if isinstance(environment, EnvironmentServerConfig):
+            server, agent = instances.get(route.resources or ""), instances.get(route.agent or "")
+            problems += _budgets(instances[name], environment, server, agent, root)
     return problems
+
+
+def _budgets(
+    environment: Instance, config: EnvironmentServerConfig, server: Instance | None, agent: Instance | None, root: Block
+) -> list[Problem]:
+    problems: list[Problem] = []
+
+    def refuse(instance: Instance, keys: KeyPath, message: str, hint: str) -> None:
+        path: KeyPath = (instance.name, instance.kind, instance.implementation, *keys)
+        problems.append(Problem("time-budget", dotted(path), message, hint, _origin(root, path)))
+
+    field = agent.config.time_ceiling if agent is not None and isinstance(agent.config, AgentConfig) else None
+    worker: float | None = getattr(agent.config, field) if agent is not None and field is not None else None
+    ttl, episode, cleanup = _ttl(server), config.default_episode_timeout_seconds, config.cleanup_timeout_seconds
+    if agent is not None and field is not None and worker is not None and episode is not None and worker >= episode:
+        message = f"the episode of '{environment.name}' ends too early: {field} {worker:g} s does not fit into its {episode:g} s"
+        refuse(agent, (field,), message, f"set {field} below {episode:g}, or raise default_episode_timeout_seconds")
+    if server is None or ttl is None:
+        return problems
+    at: KeyPath = ("sandbox_config", "ttl_s")
+    if episode is not None and episode + 3 * cleanup >= ttl:
+        total = episode + 3 * cleanup
+        message = (
+            f"the sandbox ends too early for '{environment.name}': episode {episode:g} + 3 × cleanup {cleanup:g} = {total:g} s "
+            f"does not fit into ttl_s {ttl:g} s"
+        )
+        refuse(server, at, message, f"set ttl_s above {total:g}, or lower default_episode_timeout_seconds of '{environment.name}'")
+    step: float = getattr(server.config, "setup_timeout", _CAPTURE_SECONDS)
+    if agent is not None and worker is not None and worker + 2 * step + _STOP_SECONDS >= ttl:
+        total = worker + 2 * step + _STOP_SECONDS
+        message = (
+            f"the sandbox ends too early for '{agent.name}': {field} {worker:g} + 2 × patch capture {step:g} + stop {_STOP_SECONDS} "
+            f"= {total:g} s does not fit into ttl_s {ttl:g} s"
+        )
+        refuse(server, at, message, f"set ttl_s above {total:g}, or lower {field} of '{agent.name}'")
+    return problems
+
+
+def _ttl(server: Instance | None) -> float | None:
+    """How long the sandboxes of a resources server live, where it says so."""
+    sandbox: Any = server.raw.get("sandbox_config") if server is not None else None
+    ttl: Any = cast("dict[str, Any]", sandbox).get("ttl_s") if isinstance(sandbox, dict) else None
+    return None if isinstance(ttl, bool) or not isinstance(ttl, int | float) else ttl
 
 
 def check_addresses(instances: Mapping[str, Instance], settings: Settings, root: Block) -> list[Problem]:

@@ -51,6 +51,12 @@ class Instance:
         path = self.directory / "requirements.txt"
         return path if path.is_file() else None
 
+    @property
+    def python(self) -> str | None:
+        """The Python that those requirements need, e.g. `3.12`, where the implementation says so; else ours will do."""
+        path = self.directory / "python.txt"
+        return path.read_text().strip() if path.is_file() else None
+
 
 @dataclass(frozen=True)
 class Route:

@@ -125,6 +125,8 @@ class AgentConfig(ServerConfig):
     datasets: list[Dataset] = Field(default_factory=list[Dataset])
     tool_transports: ClassVar[frozenset[str] | None] = None
     """The ways to a task's tools that the implementation can use; None where it does not say."""
+    time_ceiling: ClassVar[str | None] = None
+    """The field with the longest that one activation may take (seconds), where the episode must not cut it short."""
     token_id_capture: bool = False
     check_reach: bool = True
     """Before a harness first runs in a sandbox of a provider block, try from inside whether it reaches its servers."""

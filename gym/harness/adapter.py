@@ -87,6 +87,11 @@ class Transcript:
     """Why it is not completed: a word for `incomplete`, a sentence for `failed`."""
     terminal: bool = False
     """A failure that the next attempt would meet again."""
+    kind: str = "agent_run_error"
+    """Of a failure."""
+    cookies: dict[str, str] | None = None
+    """The resources server's cookies, for a harness that calls the task's tools itself."""
+    trajectory: dict[str, Any] | None = None
     observations: dict[str, Any] = field(default_factory=dict[str, Any])
 
 

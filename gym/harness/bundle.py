@@ -49,6 +49,10 @@ class Bundle:
     """The dynamic loader that the files ask for: an image without it cannot run them."""
     glibc: Version = (0, 0)
     """The least that is needed, where the files do not say it themselves: that of what they load later, say."""
+    home: str | None = None
+    """A folder of its own in sandboxes, mounted or copied to; None for those that harnesses share."""
+    tools: tuple[str, ...] = ()
+    """Programs that the image must have beside a shell."""
 
     @property
     def digest(self) -> str:

@@ -19,3 +19,8 @@ class HarnessConfig(AgentConfig):
     """Shell commands before the harness starts, in its environment: to activate the project's own, say."""
     max_transcript_bytes: Annotated[int, Field(ge=64 * 1024)] = 64 * 1024 * 1024
     """A harness that prints more is stopped, and what stands is graded."""
+
+    @property
+    def in_sandbox(self) -> bool:
+        """Whether the harness's bundle is needed; a subclass may know of another way."""
+        return True

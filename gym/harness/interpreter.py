@@ -71,22 +71,31 @@ class Interpreter:
         return program
 
 
-def find_interpreter(version: str, say: Callable[[str], None]) -> Interpreter:
-    """A Python of `version` (e.g. `3.12`): one that uv manages or may fetch, else any other on this machine. Raises UserError."""
+def find_interpreter(version: str, say: Callable[[str], None], *, to_copy: bool = True) -> Interpreter:
+    """A Python of `version` (e.g. `3.12`): one that uv manages or may fetch, else any other on this machine. Raises UserError.
+
+    One that is not to be copied may be any; it is fetched only if there is none.
+    """
     managed = _managed(version)
+    if managed is None and not to_copy and (other := _other(version)):
+        return other
     if managed is None and os.environ.get("UV_PYTHON_DOWNLOADS") not in ("never", "manual"):
         say(f"fetching Python {version} with uv (once)")
         subprocess.run([find_uv_bin(), "python", "install", version], capture_output=True, check=False, timeout=_SECONDS)
         managed = _managed(version)
     if managed is not None:
         return managed
-    for candidate in _candidates(version):
-        if found := _ask(candidate, version, relocatable=False):
-            return found
+    if other := _other(version):
+        return other
     raise UserError(
-        f"a Python {version} is needed for sandboxes, and there is none on this machine: install it with `uv python install {version}`, "
+        f"a Python {version} is needed, and there is none on this machine: install it with `uv python install {version}`, "
         f"or by any other means so that python{version} is on PATH"
     )
+
+
+def _other(version: str) -> Interpreter | None:
+    found = (_ask(candidate, version, relocatable=False) for candidate in _candidates(version))
+    return next(filter(None, found), None)
 
 
 def _managed(version: str) -> Interpreter | None:

@@ -3,7 +3,7 @@
 Invariant: what cannot be said as one text (a conversation under way, images, tools that were not granted) is refused, never left out.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from gym.protocol.errors import ContractError
 from gym.protocol.responses import Item, ResponseCreateParams, message_text
@@ -17,19 +17,30 @@ def prompt_of(params: ResponseCreateParams, title: str, granted: Collection[str]
 
     Raises ContractError (422).
     """
+    return _joined(told_apart(params, title, granted))
+
+
+def told_apart(params: ResponseCreateParams, title: str, granted: Collection[str] = ()) -> tuple[str, str]:
+    """As `prompt_of`, but apart: instructions, with system and developer messages that lead; then the task, which is never empty."""
     others = [str(tool.get("name") or tool.get("type")) for tool in params.tools or [] if tool.get("name") not in granted]
     if others:
         reason = f"the task offers {', '.join(others)} in 'tools', and grants none such over MCP"
         raise ContractError(422, f"{title} brings its own tools, but {reason}")
     instructions = (params.model_extra or {}).get("instructions")
-    parts = [str(instructions)] if instructions else []
-    parts += [_told(item, title) for item in params.input_items()]
-    text = "\n\n".join(part for part in parts if part.strip())
-    if not text:
+    leading, rest = [str(instructions)] if instructions else [], list[str]()
+    for item in params.input_items():
+        text = _told(item, title)
+        (leading if not rest and item.get("role") in ("system", "developer") else rest).append(text)
+    before, task = _joined(leading), _joined(rest)
+    if not before + task:
         raise ContractError(422, f"{title} was told nothing: the task's input has no text")
-    if "\0" in text:
+    if "\0" in before + task:
         raise ContractError(422, f"{title} cannot be told a text with a NUL in it")
-    return text
+    return (before, task) if task else ("", before)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part for part in parts if part.strip())
 
 
 def _told(item: Item, title: str) -> str:

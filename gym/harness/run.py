@@ -26,7 +26,7 @@ from gym.servers.sandbox_agents import run_in, sandbox_lost
 log = logging.getLogger("gym.harness")
 
 MARKER = "GYM_HARNESS_ID"
-_SESSIONS = "/tmp/nemo-gym-sessions"
+SESSIONS = "/tmp/nemo-gym-sessions"
 _STOPPED_CODE = 97
 _SWEEP_SECONDS = 60.0
 _LOOK_SECONDS = 1.0
@@ -37,13 +37,16 @@ _PREPARE = 'umask 077; mkdir -p "$GYM_SESSION/home" && cat > "$GYM_SESSION/promp
 
 
 class HarnessRun:
-    """`title` is the harness's name for people; `evidence` is the folder of ours that takes what it prints and keeps."""
+    """`title` is the harness's name for people; `evidence` is the folder of ours that takes what it prints and keeps.
 
-    def __init__(self, title: str, box: BorrowedSandbox, evidence: Path, max_bytes: int) -> None:
+    `sessions` is the folder in the sandbox below which the session's own is made.
+    """
+
+    def __init__(self, title: str, box: BorrowedSandbox, evidence: Path, max_bytes: int, sessions: str = SESSIONS) -> None:
         self.box, self.evidence, self._stdout = box, evidence, evidence / STDOUT
         self._title, self._max_bytes = title, max_bytes
         self._id = secrets.token_hex(16)
-        self.folder = f"{_SESSIONS}/{self._id}"
+        self.folder = f"{sessions}/{self._id}"
         """The session's folder in the sandbox, outside of the work tree."""
         self.launched = False
         self.ending: Ending | None = None

@@ -1,7 +1,8 @@
 """Python environments of servers that need more than ours: built once, shared, known by content.
 
 An environment is named by a digest of its requirements, our own version and dependencies, and the
-interpreter. A lock per environment lets several starts wait for one build; a stamp is written
+interpreter: ours, unless the implementation's `python.txt` names another version. A
+lock per environment lets several starts wait for one build; a stamp is written
 last, so that a build that was cut short is made anew.
 """
 
@@ -13,12 +14,14 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable, Generator
 from pathlib import Path
 
 from gym.config.errors import UserError
 from gym.config.plan import Instance
 from gym.config.schema import Settings
+from gym.harness.interpreter import find_interpreter
 
 _STAMP = ".gym-complete"
 
@@ -38,13 +41,25 @@ def environment_python(instance: Instance, settings: Settings, say: Callable[[st
     requirements = instance.requirements
     if requirements is None:
         return sys.executable
-    return _ensure(instance.name, requirements, cache_root(settings) / "environments", say)
+    return _ensure(instance.name, requirements, _base(instance, say), cache_root(settings) / "environments", say)
 
 
-def _ensure(name: str, requirements: Path, root: Path, say: Callable[[str], None]) -> str:
+def _base(instance: Instance, say: Callable[[str], None]) -> tuple[str, str]:
+    """The interpreter to build on, and what names it."""
+    wanted = instance.python
+    if wanted is None or wanted == sysconfig.get_python_version():
+        return sys.executable, sys.version
+    try:
+        found = find_interpreter(wanted, say, to_copy=False)
+    except UserError as error:
+        raise UserError(f"{instance.name} ({instance.implementation}): {error}") from error
+    return str(found.binary), found.version
+
+
+def _ensure(name: str, requirements: Path, base: tuple[str, str], root: Path, say: Callable[[str], None]) -> str:
     wanted = _own_dependencies() + requirements.read_text().splitlines()
     lines = [line.strip() for line in wanted if line.strip() and not line.strip().startswith("#")]
-    key = hashlib.sha256("\n".join([sys.version, sys.executable, *lines]).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join([base[1], base[0], *lines]).encode()).hexdigest()[:16]
     folder = root / key
     python = folder / "bin" / "python"
     stamp = folder / _STAMP
@@ -55,7 +70,7 @@ def _ensure(name: str, requirements: Path, root: Path, say: Callable[[str], None
         if not stamp.exists():
             say(f"building the Python environment of {name} ({len(lines)} requirements; once, and it may take some minutes)")
             shutil.rmtree(folder, ignore_errors=True)
-            _uv("venv", "--quiet", "--python", sys.executable, str(folder), what=name)
+            _uv("venv", "--quiet", "--python", base[0], str(folder), what=name)
             _uv("pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), *lines, what=name)
             stamp.touch()
     return str(python)

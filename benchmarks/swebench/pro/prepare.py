@@ -60,7 +60,7 @@ def _file(folder: Path | None, row: dict[str, Any], name: str) -> str:
 RECIPE = Recipe(
     title="Make the rows of SWE-bench Pro.",
     hub=HubDataset("ScaleAI/SWE-bench_Pro", "test", DATASET_REVISION),
-    output=Path("benchmarks/swebench/data/swebench_pro.jsonl"),
+    output=Path("benchmarks/swebench/data/swebench_pro_benchmark.jsonl"),
     template=Path("benchmarks/swebench/pro/prompt.md"),
     server=Path("resources_servers/swebench_pro"),
     fixed={"subset": "pro", "split": "test", "evaluator_commit": EVALUATOR_COMMIT, "dataset_revision": DATASET_REVISION},

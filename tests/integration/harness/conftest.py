@@ -13,6 +13,7 @@ from conftest import REPOSITORY, unavailable
 from gym.config.errors import UserError
 from gym.harness.bundle import Built, ensure
 from responses_api_agents.hermes_agent.adapter import BUNDLE as HERMES
+from responses_api_agents.nooa_agent.adapter import BUNDLE as NOOA
 from responses_api_agents.opencode_agent.adapter import BUNDLE as OPENCODE
 from tests.integration.conftest import GymRuns, Started
 
@@ -67,7 +68,7 @@ class HarnessRuns:
 
         `rules` tell the model what to say to prompts that the harness, or an agent of it, makes up.
         """
-        rules = [*({"when": f"^{prompt}$", "steps": steps} for prompt, steps in scripts.items()), *(rules or [])]
+        rules = [*(self._rule(prompt, steps) for prompt, steps in scripts.items()), *(rules or [])]
         settings = json.dumps({"rules": rules, **model})
         self.runs.config.write_text(CONFIG.format(name=self.name, model=settings, tag=self.runs.tag, agent=json.dumps(agent or {})))
         rows = [
@@ -75,6 +76,12 @@ class HarnessRuns:
             for prompt in scripts
         ]
         return self.runs.eval(self.runs.rows(*rows), "--attempts", "1", "--concurrency", "3", *arguments)
+
+    def _rule(self, prompt: str, steps: list[dict[str, Any]]) -> dict[str, Any]:
+        if self.name != "nooa_agent":
+            return {"when": f"^{prompt}$", "steps": steps}
+        # NOOA's last message is its agent's state, and a call of its own comes before the first of the model.
+        return {"when": f"problem_statement='{prompt}'", "steps": [{"say": "never asked for"}, *steps]}
 
     def outcomes(self) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
         """Rows and failures, by prompt."""
@@ -87,7 +94,7 @@ class HarnessRuns:
         return subprocess.run(command, text=True, capture_output=True, check=True, timeout=30).stdout.split()
 
 
-BUNDLES = {"opencode_agent": OPENCODE, "hermes_agent": HERMES}
+BUNDLES = {"opencode_agent": OPENCODE, "hermes_agent": HERMES, "nooa_agent": NOOA}
 
 
 @pytest.fixture(scope="session")

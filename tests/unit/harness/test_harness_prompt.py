@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gym.harness.prompt import prompt_of
+from gym.harness.prompt import prompt_of, told_apart
 from gym.protocol.errors import ContractError
 from gym.protocol.responses import ResponseCreateParams
 
@@ -17,6 +17,16 @@ def test_everything_is_told_in_order() -> None:
     items = [{"role": "system", "content": "Be good."}, {"role": "user", "content": [{"type": "input_text", "text": "Mend it."}]}]
     assert told(items, instructions="First.") == "First.\n\nBe good.\n\nMend it."
     assert told("-x") == "-x"
+
+
+def test_instructions_are_told_apart() -> None:
+    def apart(items: list[dict[str, str]], **more: Any) -> tuple[str, str]:
+        return told_apart(ResponseCreateParams.model_validate({"input": items, **more}), "Harness")
+
+    system, user = {"role": "system", "content": "Be good."}, {"role": "user", "content": "Mend it."}
+    assert apart([system, user], instructions="First.") == ("First.\n\nBe good.", "Mend it.")
+    assert apart([user, system]) == ("", "Mend it.\n\nBe good."), "the order is kept"
+    assert apart([system]) == ("", "Be good."), "a task is never empty"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from gym.harness.python_tree import PythonTree
 def test_a_python_that_there_is_none_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
     said: list[str] = []
-    with pytest.raises(UserError, match=r"a Python 3\.99 is needed for sandboxes.*`uv python install 3\.99`, or .*python3\.99 is on PATH"):
+    with pytest.raises(UserError, match=r"a Python 3\.99 is needed.*`uv python install 3\.99`, or .*python3\.99 is on PATH"):
         find_interpreter("3.99", said.append)
     assert said == [], "nothing is fetched where that is forbidden"
 
