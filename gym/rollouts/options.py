@@ -30,6 +30,10 @@ class CollectOptions:
     num_repeats: int = 1
     attempts: int = DEFAULT_ATTEMPTS
     overwrite: bool = False
+    resume: bool = False
+    """Go on with what an earlier run left at the output; begin if there is nothing."""
+    allow_unsafe_resume: bool = False
+    """Go on also where options, rows or configuration are not those of the earlier run."""
 
     def __post_init__(self) -> None:
         _check("--concurrency", self.concurrency, 1, 1_000_000)
