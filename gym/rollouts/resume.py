@@ -117,8 +117,8 @@ class _Reader:
         self._read_tasks()
         try:
             for rollout_id, following in read_next_attempts(self._files.manifest):
-                self._ledger.restore(self._line(rollout_id, self._files.manifest, 0), following)
-        except (ValueError, OverflowError):
+                self._ledger.restore(self._line(rollout_id), following)
+        except (LookupError, ValueError, OverflowError):
             raise _foreign(self._files.manifest, 0) from None
         self._each(self._files.attempts, self._read_attempt)
         self._each(self._files.output, self._read_row)
@@ -141,10 +141,10 @@ class _Reader:
             raise UserError(f"--resume: {path} is not as the run wrote it, so its tasks are not known: begin anew with --overwrite")
 
     def _read_attempt(self, number: int, entry: dict[str, Any]) -> None:
-        self._ledger.restore(self._line(entry["rollout_id"], self._files.attempts, number), int(entry["attempt"]) + 1)
+        self._ledger.restore(self._line(entry["rollout_id"]), int(entry["attempt"]) + 1)
 
     def _read_row(self, number: int, row: dict[str, Any]) -> None:
-        rollout = self._line(row.get(ROLLOUT_ID), self._files.output, number)
+        rollout = self._line(row[ROLLOUT_ID])
         if self._rows[rollout]:
             raise UserError(
                 f"--resume: {self._files.output}:{number}: rollout {row[ROLLOUT_ID]!r} stands there a second time: take one out"
@@ -167,7 +167,7 @@ class _Reader:
         if row.get(FAILURE_CLASS) == INVALID_TASK:
             self._prepared.first_problem = self._prepared.first_problem or row[FAILURE_MESSAGE]
             return
-        rollout, attempt = self._line(row.get(ROLLOUT_ID), self._files.failures, number), int(row[ATTEMPT_INDEX])
+        rollout, attempt = self._line(row[ROLLOUT_ID]), int(row[ATTEMPT_INDEX])
         record = cast("dict[str, Any]", row[FAILURE_RECORD])
         terminal = bool(record["failure"]["terminal"])
         failure = Failure(
@@ -180,10 +180,10 @@ class _Reader:
             self._retry[rollout] = failure.retry
             ledger.settle(rollout, Outcome.FAILED, kind=failure.kind or failure.failure_class)
 
-    def _line(self, rollout_id: object, path: Path, number: int) -> int:
-        line = self._table.line(rollout_id) if isinstance(rollout_id, str) else None
+    def _line(self, rollout_id: str) -> int:
+        line = self._table.line(rollout_id)
         if line is None:
-            raise _foreign(path, number)
+            raise KeyError(rollout_id)  # told by its place: see `_each`
         return line
 
     def _each(self, path: Path, read: Callable[[int, dict[str, Any]], None]) -> None:
@@ -194,7 +194,7 @@ class _Reader:
                 self._give_way(number)
                 try:
                     read(number, orjson.loads(line))
-                except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
+                except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
                     raise _foreign(path, number) from None
 
     def _give_way(self, number: int) -> None:
