@@ -27,11 +27,12 @@ class Dispatcher:
     """Answers at once. Dies after so many answers, or notes when it was first asked."""
 
     def __init__(self, die_after: int) -> None:
-        self._left, self.first = die_after, 0.0
+        self._left, self.first, self.first_cpu = die_after, 0.0, 0.0
 
     async def run(self, environment: str, body: bytes) -> tuple[int, bytes]:
         """One answer, after giving way once as a real call does."""
-        self.first = self.first or time.perf_counter()
+        if not self.first:
+            self.first, self.first_cpu = time.perf_counter(), time.process_time()
         await asyncio.sleep(0)
         self._left -= 1
         if not self._left:
@@ -49,12 +50,13 @@ def _peak() -> float:
 def _collect(folder: Path, die_after: int) -> None:
     dispatcher: Any = Dispatcher(die_after)
     options = CollectOptions(input=folder / "rows.jsonl", output=folder / "out.jsonl", resume=True)
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     summary = asyncio.run(
         collect(options, Targets({}, {"env": Route("env", resources="bench")}), dispatcher, run_id="bench", config_keys={})
     )
     found = {"measured": summary.coverage.measured, "attempts": summary.coverage.attempts, "peak_mb": _peak()}
-    print(json.dumps({"first_dispatch_seconds": round(dispatcher.first - start, 2), **found}))
+    to_first = {"first_dispatch_seconds": round(dispatcher.first - start, 2), "of_which_cpu": round(dispatcher.first_cpu - cpu, 2)}
+    print(json.dumps({**to_first, **found}))
 
 
 def main() -> None:

@@ -47,6 +47,9 @@ def run(
     no_serve: Annotated[bool, typer.Option("--no-serve", help="Use the servers that 'gym env start' runs, and start none.")] = False,
     run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="With --no-serve: which run, if several are up.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Read at most so many rows.")] = None,
+    shard: Annotated[
+        str | None, typer.Option("--shard", metavar="I/N", help="Run only every N-th task, from the I-th on; see 'gym eval merge'.")
+    ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Episodes at a time.")] = 64,
     num_repeats: Annotated[
         int | None, typer.Option("--num-repeats", min=1, help="Rollouts for each row; else what the data set says.")
@@ -82,7 +85,7 @@ def run(
     if allow_unsafe_resume and not resume:
         raise typer.BadParameter("--allow-unsafe-resume needs --resume")
     request = _Request(
-        output, input, dataset, agent, env, limit, concurrency, num_repeats, attempts, overwrite, resume, allow_unsafe_resume
+        output, input, dataset, agent, env, limit, concurrency, num_repeats, attempts, overwrite, resume, allow_unsafe_resume, shard
     )
     check_before_start(output, overwrite=overwrite, resume=resume, inputs=[input] if input is not None else [])
     plan = None if no_serve and not config and not model_type and not overrides else _plan(config, model_type, overrides)
@@ -98,6 +101,26 @@ def run(
             return await servers.collect(request, as_json)
 
     summary = run_to_end(work)
+    if as_json:
+        _record(summary.as_dict())
+    say_closing(summary)
+    raise typer.Exit(summary.exit_code)
+
+
+@app.command()
+def merge(
+    shards: Annotated[list[Path], typer.Argument(metavar="FILE...", help="The outputs of all shards.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the whole goes, as if one run had written it.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of an earlier run at this output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a done record on stdout.")] = False,
+) -> None:
+    """Put the outputs of all shards of a run together, with one account.
+
+    Exit codes as of 'gym eval run'.
+    """
+    from gym.rollouts.merge import merge as put_together
+
+    summary = put_together(output, shards, overwrite=overwrite)
     if as_json:
         _record(summary.as_dict())
     say_closing(summary)
@@ -121,15 +144,16 @@ class _Request:
         overwrite: bool,
         resume: bool = False,
         allow_unsafe_resume: bool = False,
+        shard: str | None = None,
     ) -> None:
         self.output, self.input, self.dataset, self.agent, self.env = output, input, dataset, agent, env
         self.limit, self.concurrency, self.num_repeats, self.attempts, self.overwrite = limit, concurrency, num_repeats, attempts, overwrite
-        self.resume, self.allow_unsafe_resume = resume, allow_unsafe_resume
+        self.resume, self.allow_unsafe_resume, self.shard = resume, allow_unsafe_resume, shard
 
     def options(self, datasets: "tuple[DatasetBinding, ...]", default_agent: str | None) -> "CollectOptions":
         """What the collector is asked to do. Raises UserError if no rows can be found."""
         from gym.config.roots import search_roots
-        from gym.rollouts.options import CollectOptions, attempts_from
+        from gym.rollouts.options import CollectOptions, attempts_from, shard_from
         from gym.tasks.datasets import choose_dataset, dataset_file
 
         rows, taskset, repeats = self.input, None, 1
@@ -148,6 +172,7 @@ class _Request:
             num_repeats=self.num_repeats or repeats,
             attempts=attempts_from(self.attempts),
             overwrite=self.overwrite,
+            shard=shard_from(self.shard),
             resume=self.resume,
             allow_unsafe_resume=self.allow_unsafe_resume,
         )

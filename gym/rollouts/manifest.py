@@ -7,7 +7,7 @@ the manifest and removed. No values of the configuration and no secrets stand he
 
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -47,6 +47,7 @@ def asked_for(options: CollectOptions) -> dict[str, Any]:
         "--env": options.environment,
         "--agent": options.agent,
         "taskset": options.taskset,
+        "--shard": "{}/{}".format(*options.shard) if options.shard is not None else None,
     }
 
 
@@ -83,17 +84,16 @@ class Manifest:
         self._write(self._next_attempts(ledger))
         self._files.attempts.unlink(missing_ok=True)
 
-    def _write(self, entries: Iterator[bytes]) -> None:
-        opening = orjson.dumps(self._head, option=orjson.OPT_INDENT_2)[:-2]
-        write_atomically(self._files.manifest, _parts(opening, entries))
+    def _write(self, entries: Iterator[tuple[str, int]]) -> None:
+        write_manifest(self._files.manifest, self._head, entries)
 
-    def _next_attempts(self, ledger: Ledger) -> Iterator[bytes]:
+    def _next_attempts(self, ledger: Ledger) -> Iterator[tuple[str, int]]:
         with self._files.materialized.open("rb") as lines:
             for rollout, line in enumerate(lines):
                 following = ledger.next_attempt(rollout)
                 if following:
                     rollout_id: str = orjson.loads(line[: line.index(INPUT_MARK)] + b"}")[ROLLOUT_ID]
-                    yield b'    "%b": %d' % (rollout_id.encode(), following)
+                    yield rollout_id, following
 
 
 def _head(identity: Identity, options: CollectOptions, prepared: Prepared) -> dict[str, Any]:
@@ -151,6 +151,12 @@ def read_next_attempts(path: Path) -> Iterator[tuple[str, int]]:
             rollout_id, colon, number = line.strip().rstrip(b",").rpartition(b": ")
             if colon:
                 yield rollout_id.strip(b'"').decode(), int(number)
+
+
+def write_manifest(path: Path, head: dict[str, Any], next_attempts: Iterable[tuple[str, int]]) -> None:
+    """Replace the manifest at `path`. Raises OSError."""
+    entries = (b'    "%b": %d' % (rollout_id.encode(), following) for rollout_id, following in next_attempts)
+    write_atomically(path, _parts(orjson.dumps(head, option=orjson.OPT_INDENT_2)[:-2], entries))
 
 
 def _parts(opening: bytes, entries: Iterator[bytes]) -> Iterator[bytes]:

@@ -92,6 +92,11 @@ def read_past(
     return _Reader(files, head, options.attempts, stopped).past()
 
 
+def read_back(files: OutputFiles, attempts: int) -> Past:
+    """What stands in files that are whole and ours. Raises UserError, OSError."""
+    return _Reader(files, read_head(files.manifest), attempts, lambda: False).past()
+
+
 class _Reader:
     """One pass over each of the files."""
 
