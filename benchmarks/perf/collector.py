@@ -50,7 +50,7 @@ def main() -> None:
         before = psutil.Process().memory_info().rss
         wall, cpu = time.perf_counter(), time.process_time()
         options = CollectOptions(input=source, output=Path(folder) / "out.jsonl")
-        summary = asyncio.run(collect(options, targets, dispatcher, run_id="bench", config_digest="none"))
+        summary = asyncio.run(collect(options, targets, dispatcher, run_id="bench", config_keys={}))
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     answer_cost = _own_cost(dispatcher, 2000)
     growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before

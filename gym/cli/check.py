@@ -105,12 +105,12 @@ def _run(plan: "Plan", options: "CollectOptions", output: Path | None) -> "Check
     from dataclasses import replace
 
     from gym.cli.eval import episode_timeouts, say_closing, say_opening
+    from gym.config.digests import key_digests
     from gym.rollouts.check import read_check
     from gym.rollouts.collect import check_before_start, collect
     from gym.rollouts.dispatch import PeerDispatcher
     from gym.rollouts.files import OutputFiles
     from gym.rollouts.targets import Targets
-    from gym.runtime.head import server_blocks_digest
     from gym.runtime.launch import launch
     from gym.runtime.logs import log_colocated
     from gym.swe.checking import NOOP, ORACLE
@@ -134,7 +134,7 @@ def _run(plan: "Plan", options: "CollectOptions", output: Path | None) -> "Check
                                 Targets.from_plan(plan),
                                 dispatcher,
                                 run_id=running.run_id,
-                                config_digest=server_blocks_digest(plan)[environment],
+                                config_keys=key_digests(plan),
                                 on_launch=say_opening,
                                 progress=sys.stderr,
                             )

@@ -47,6 +47,9 @@ def run(
     no_serve: Annotated[bool, typer.Option("--no-serve", help="Use the servers that 'gym env start' runs, and start none.")] = False,
     run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="With --no-serve: which run, if several are up.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Read at most so many rows.")] = None,
+    shard: Annotated[
+        str | None, typer.Option("--shard", metavar="I/N", help="Run only every N-th task, from the I-th on; see 'gym eval merge'.")
+    ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Episodes at a time.")] = 64,
     num_repeats: Annotated[
         int | None, typer.Option("--num-repeats", min=1, help="Rollouts for each row; else what the data set says.")
@@ -55,6 +58,10 @@ def run(
         int | None, typer.Option("--attempts", min=1, max=100, help="Attempts at each rollout; else $NEMO_GYM_MAX_ROLLOUT_ATTEMPTS, or 3.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of an earlier run at this output.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an earlier run at this output; begin if there is none.")] = False,
+    allow_unsafe_resume: Annotated[
+        bool, typer.Option("--allow-unsafe-resume", help="With --resume: also where rows, options or configuration have changed.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a launch record and a done record on stdout.")] = False,
 ) -> None:
     """Run rows as episodes and write what came of them.
@@ -65,26 +72,55 @@ def run(
     Exit codes: 0 all measured; 76 finished, but some were masked, failed or owed; 1 a mistake in
     options, config or credentials; 2 wrong usage; 130 interrupted.
     """
-    from gym.rollouts.collect import check_before_start
+    from gym.config.digests import key_digests
+    from gym.rollouts.collect import check_before_start, check_resume
     from gym.rollouts.targets import Targets
 
     if input is not None and dataset is not None:
         raise typer.BadParameter("give either --input or --dataset")
     if run_id is not None and not no_serve:
         raise typer.BadParameter("--run needs --no-serve")
-    request = _Request(output, input, dataset, agent, env, limit, concurrency, num_repeats, attempts, overwrite)
-    check_before_start(output, overwrite=overwrite, inputs=[input] if input is not None else [])
+    if resume and overwrite:
+        raise typer.BadParameter("give either --resume or --overwrite")
+    if allow_unsafe_resume and not resume:
+        raise typer.BadParameter("--allow-unsafe-resume needs --resume")
+    request = _Request(
+        output, input, dataset, agent, env, limit, concurrency, num_repeats, attempts, overwrite, resume, allow_unsafe_resume, shard
+    )
+    check_before_start(output, overwrite=overwrite, resume=resume, inputs=[input] if input is not None else [])
     plan = None if no_serve and not config and not model_type and not overrides else _plan(config, model_type, overrides)
     if plan is not None:
         # What is wrong with these is said before anything is started.
         options = request.options(plan.datasets, plan.settings.agent_name)
         Targets.from_plan(plan).choose(options.environment, options.agent)
+        if not no_serve:
+            check_resume(options, key_digests(plan))
 
     async def work() -> "Summary":
         async with _servers(plan, no_serve, run_id) as servers:
             return await servers.collect(request, as_json)
 
     summary = run_to_end(work)
+    if as_json:
+        _record(summary.as_dict())
+    say_closing(summary)
+    raise typer.Exit(summary.exit_code)
+
+
+@app.command()
+def merge(
+    shards: Annotated[list[Path], typer.Argument(metavar="FILE...", help="The outputs of all shards.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the whole goes, as if one run had written it.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of an earlier run at this output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a done record on stdout.")] = False,
+) -> None:
+    """Put the outputs of all shards of a run together, with one account.
+
+    Exit codes as of 'gym eval run'.
+    """
+    from gym.rollouts.merge import merge as put_together
+
+    summary = put_together(output, shards, overwrite=overwrite)
     if as_json:
         _record(summary.as_dict())
     say_closing(summary)
@@ -106,14 +142,18 @@ class _Request:
         num_repeats: int | None,
         attempts: int | None,
         overwrite: bool,
+        resume: bool = False,
+        allow_unsafe_resume: bool = False,
+        shard: str | None = None,
     ) -> None:
         self.output, self.input, self.dataset, self.agent, self.env = output, input, dataset, agent, env
         self.limit, self.concurrency, self.num_repeats, self.attempts, self.overwrite = limit, concurrency, num_repeats, attempts, overwrite
+        self.resume, self.allow_unsafe_resume, self.shard = resume, allow_unsafe_resume, shard
 
     def options(self, datasets: "tuple[DatasetBinding, ...]", default_agent: str | None) -> "CollectOptions":
         """What the collector is asked to do. Raises UserError if no rows can be found."""
         from gym.config.roots import search_roots
-        from gym.rollouts.options import CollectOptions, attempts_from
+        from gym.rollouts.options import CollectOptions, attempts_from, shard_from
         from gym.tasks.datasets import choose_dataset, dataset_file
 
         rows, taskset, repeats = self.input, None, 1
@@ -132,6 +172,9 @@ class _Request:
             num_repeats=self.num_repeats or repeats,
             attempts=attempts_from(self.attempts),
             overwrite=self.overwrite,
+            shard=shard_from(self.shard),
+            resume=self.resume,
+            allow_unsafe_resume=self.allow_unsafe_resume,
         )
 
 
@@ -143,17 +186,15 @@ class _Servers:
         run_id: str,
         targets: "Targets",
         dispatcher: "Dispatcher",
-        blocks: Mapping[str, str],
+        config_keys: Mapping[str, str],
         datasets: "tuple[DatasetBinding, ...]",
         default_agent: str | None,
     ) -> None:
         self._run_id, self._targets, self._dispatcher = run_id, targets, dispatcher
-        self._blocks, self._datasets, self._default_agent = blocks, datasets, default_agent
+        self._config_keys, self._datasets, self._default_agent = config_keys, datasets, default_agent
 
     async def collect(self, request: _Request, as_json: bool) -> "Summary":
         """Run the collector."""
-        import hashlib
-        import json
         import sys
 
         from gym.rollouts.collect import collect
@@ -168,7 +209,7 @@ class _Servers:
             self._targets,
             self._dispatcher,
             run_id=self._run_id,
-            config_digest=hashlib.sha256(json.dumps(dict(self._blocks), sort_keys=True).encode()).hexdigest(),
+            config_keys=self._config_keys,
             on_launch=on_launch,
             progress=sys.stderr,
         )
@@ -177,6 +218,7 @@ class _Servers:
 @contextlib.asynccontextmanager
 async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "AsyncGenerator[_Servers]":
     """The servers of a run that is up, or our own for as long as the context lasts."""
+    from gym.config.digests import key_digests
     from gym.config.plan import DatasetBinding
     from gym.rollouts.dispatch import PeerDispatcher
     from gym.rollouts.targets import Targets
@@ -192,7 +234,7 @@ async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "
             targets = Targets(up.routes, up.environments, ours.directories)
             datasets = tuple(DatasetBinding(instance, dataset) for instance, dataset in up.datasets)
             agent = plan.settings.agent_name if plan is not None else None
-            yield _Servers(up.run_id, targets, PeerDispatcher(up.peer, episode_timeouts(plan)), up.blocks, datasets, agent)
+            yield _Servers(up.run_id, targets, PeerDispatcher(up.peer, episode_timeouts(plan)), up.config_keys, datasets, agent)
         return
     from gym.runtime.launch import launch
     from gym.runtime.logs import log_colocated
@@ -202,9 +244,7 @@ async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "
     async with launch(plan, plan.settings.isolation or "colocated", say=lambda line: typer.echo(line, err=True)) as running:
         dispatcher = PeerDispatcher(running.peer, episode_timeouts(plan))
         try:
-            yield _Servers(
-                running.run_id, Targets.from_plan(plan), dispatcher, server_blocks_digest(plan), plan.datasets, plan.settings.agent_name
-            )
+            yield _Servers(running.run_id, Targets.from_plan(plan), dispatcher, key_digests(plan), plan.datasets, plan.settings.agent_name)
         finally:
             running.hurry.set()  # every episode has ended or been cancelled: there is nothing to wait for
 
@@ -267,6 +307,8 @@ def _opening_lines(launch: "Launch") -> list[str]:
     lines = [
         f"{_count(found.expected, 'rollout')} of {_count(found.rows, 'row')} -> {printable(str(launch.files.output))} (run {launch.run_id})"
     ]
+    if launch.resumed is not None:
+        lines.append(f"resumed: {_count(launch.resumed + found.invalid, 'rollout')} ended before, {found.tasks - launch.resumed} to run")
     if found.bad_rows:
         lines.append(f"warning: {found.bad_rows} of {_count(found.rows, 'row')} cannot be run; the first: {found.first_problem}")
     if found.positional_rows:

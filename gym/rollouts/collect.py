@@ -3,7 +3,7 @@
 Order: take the lock; read and check all rows; only then replace what an overwritten run left;
 write the tasks; dispatch; write coverage, metrics and manifest. However the run ends (finished,
 interrupted, full disk, refused credentials) the account is written, and every expected rollout is
-measured, masked, unscored, failed or owed in it. Resuming is not here.
+measured, masked, unscored, failed or owed in it. A run that is resumed begins with what `resume` reads back.
 """
 
 import asyncio
@@ -12,10 +12,10 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeVar
 
 from gym.config.errors import UserError
 from gym.protocol.rollouts import Outcome
@@ -24,7 +24,7 @@ from gym.rollouts.dispatch import Dispatcher, Window, backoff
 from gym.rollouts.feed import Feed, Job
 from gym.rollouts.files import OutputFiles, write_json
 from gym.rollouts.ledger import Ledger
-from gym.rollouts.lock import run_lock
+from gym.rollouts.lock import refuse_locked, run_lock
 from gym.rollouts.manifest import Identity, Manifest
 from gym.rollouts.metrics import compute_metrics
 from gym.rollouts.model_calls import ModelCallFiles
@@ -32,6 +32,7 @@ from gym.rollouts.options import CollectOptions
 from gym.rollouts.outcomes import Ended
 from gym.rollouts.progress import shown
 from gym.rollouts.records import RecordMaker
+from gym.rollouts.resume import Past, begun, check_same, read_past
 from gym.rollouts.source import Preparation, Prepared
 from gym.rollouts.store import LineFile, StoreError
 from gym.rollouts.targets import Targets
@@ -42,6 +43,7 @@ SYNC_SECONDS = 2.0
 CANCEL_SECONDS = 30.0
 """How long cancelled episodes may take to let go before the files are written without them."""
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -91,6 +93,8 @@ class Launch:
     run_id: str
     files: OutputFiles
     prepared: Prepared
+    resumed: int | None = None
+    """Rollouts that an earlier run has ended; None if there was none."""
 
     def as_dict(self) -> dict[str, Any]:
         """The launch record."""
@@ -103,6 +107,7 @@ class Launch:
             "first_bad_row": self.prepared.first_problem,
             "positional_rows": self.prepared.positional_rows,
             "expected": self.prepared.expected,
+            "resumed": self.resumed,
         }
 
 
@@ -112,45 +117,50 @@ async def collect(
     dispatcher: Dispatcher,
     *,
     run_id: str,
-    config_digest: str,
+    config_keys: Mapping[str, str],
     on_launch: Callable[[Launch], None] | None = None,
     progress: TextIO | None = None,
 ) -> Summary:
     """Run every rollout of `options.input` and write the files beside `options.output`.
 
-    Progress is shown on `progress` (None: nowhere). SIGINT and SIGTERM stop the run in good order
-    (main thread only); so does cancelling this coroutine. Raises UserError if nothing can be run;
-    a run that was stopped half-way returns its Summary, with `problem`.
+    `config_keys` are digests of the configuration's keys. Progress is shown on `progress`
+    (None: nowhere). SIGINT and SIGTERM stop the run in good order (main thread only); so does cancelling this coroutine.
+    Raises UserError if nothing can be run; a run that was stopped half-way returns its Summary, with `problem`.
     """
     files = OutputFiles(options.output)
-    files.check_new(overwrite=options.overwrite, inputs=[options.input])
+    files.check_new(overwrite=options.overwrite, resume=options.resume, inputs=[options.input])
     try:
         files.output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"the folder of --output {options.output} cannot be made: {error.strerror or error}") from None
     with run_lock(files.lock):
         # Again, because another collector may have finished between the first look and the lock.
-        files.check_new(overwrite=options.overwrite, inputs=[options.input])
+        files.check_new(overwrite=options.overwrite, resume=options.resume, inputs=[options.input])
         records = RecordMaker(run_id, targets.environments)
+        past: Past | None = None
         preparation = Preparation(options, targets, records, files)
         try:
-            prepared = await _in_thread(preparation)
-            files.remove_results()
-            prepared.place(files)
+            if options.resume and begun(files):
+                past = await _in_thread(lambda stopped: read_past(files, options, config_keys, stopped))
+                prepared = past.prepared
+            else:
+                prepared = await _in_thread(preparation.run)
+                files.remove_results()
+                prepared.place(files)
         except OSError as error:
             raise UserError(f"the output {options.output} cannot be begun: {error.strerror or error}") from None
         finally:
             preparation.prepared.discard()
-        run = _Run(options, files, prepared, records, Identity(run_id, config_digest))
+        run = _Run(options, files, prepared, records, Identity(run_id, config_keys), past)
         if on_launch is not None:
-            on_launch(Launch(run_id, files, prepared))
+            on_launch(Launch(run_id, files, prepared, sum(past.closed) if past is not None else None))
         return await run.to_end(dispatcher, progress)
 
 
-async def _in_thread(preparation: Preparation) -> Prepared:
-    """Prepare beside the event loop, which may be serving the very servers of this run."""
+async def _in_thread(step: Callable[[Callable[[], bool]], _T]) -> _T:
+    """Do a long step, which asks whether to stop, beside the event loop; that may be serving the very servers of this run."""
     stop = threading.Event()
-    work = asyncio.create_task(asyncio.to_thread(preparation.run, stop.is_set))
+    work = asyncio.create_task(asyncio.to_thread(step, stop.is_set))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -163,15 +173,26 @@ async def _in_thread(preparation: Preparation) -> Prepared:
 class _Run:
     """The open files and the account of one run."""
 
-    def __init__(self, options: CollectOptions, files: OutputFiles, prepared: Prepared, records: RecordMaker, identity: Identity) -> None:
+    def __init__(
+        self,
+        options: CollectOptions,
+        files: OutputFiles,
+        prepared: Prepared,
+        records: RecordMaker,
+        identity: Identity,
+        past: Past | None,
+    ) -> None:
         self._options, self._files, self._prepared, self._records, self._identity = options, files, prepared, records, identity
-        self.ledger = Ledger(prepared.tasks, prepared.invalid, options.attempts)
+        self.ledger = past.ledger if past is not None else Ledger(prepared.tasks, prepared.invalid, options.attempts)
         try:
-            self._manifest = Manifest(files, identity, options, prepared)
+            if past is not None:
+                self._manifest = Manifest.resumed(files, identity, past.head)
+            else:
+                self._manifest = Manifest(files, identity, options, prepared)
         except OSError as error:
             raise UserError(f"{files.manifest} cannot be written: {error.strerror or error}") from None
         self._output, self._failures = LineFile(files.output), LineFile(files.failures)
-        self._feed = Feed(files.materialized, self._reserve)
+        self._feed = Feed(files.materialized, self._reserve, past.closed if past is not None else None)
         self._problem: str | None = None
 
     async def to_end(self, dispatcher: Dispatcher, progress: TextIO | None) -> Summary:
@@ -310,9 +331,19 @@ def _stop_signals(stop: Callable[[], object]) -> Generator[Callable[[], bool]]:
         restore()
 
 
-def check_before_start(options_output: Path, *, overwrite: bool, inputs: list[Path]) -> None:
-    """What can be refused before any server is started: an output that exists, an input that does not. Raises UserError."""
-    OutputFiles(options_output).check_new(overwrite=overwrite, inputs=inputs)
+def check_resume(options: CollectOptions, config_keys: Mapping[str, str]) -> None:
+    """What can be refused of a resumed run before any server is started. Raises UserError."""
+    files = OutputFiles(options.output)
+    if options.resume and begun(files):
+        check_same(files, options, config_keys)
+
+
+def check_before_start(options_output: Path, *, overwrite: bool, inputs: list[Path], resume: bool = False) -> None:
+    """What can be refused before any server is started: an output that exists or cannot be, an input that does not. Raises UserError."""
+    files = OutputFiles(options_output)
+    files.check_new(overwrite=overwrite, resume=resume, inputs=inputs)
+    files.check_writable()
+    refuse_locked(files.lock)
     for path in inputs:
         if not path.exists():
             raise UserError(f"input file {path} does not exist: check the path (--input)")

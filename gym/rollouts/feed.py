@@ -61,8 +61,12 @@ class _Waiting:
 class Feed:
     """The rollouts of one run, in the order in which they are to be dispatched."""
 
-    def __init__(self, path: Path, reserve: Callable[[int, str], int]) -> None:
-        """`reserve(rollout, rollout_id)` gives the attempt number and makes it known before the dispatch."""
+    def __init__(self, path: Path, reserve: Callable[[int, str], int], closed: bytearray | None = None) -> None:
+        """`reserve(rollout, rollout_id)` gives the attempt number and makes it known before the dispatch.
+
+        Rollouts that are 1 in `closed` are left out.
+        """
+        self._closed = closed
         self._file = path.open("rb")
         self._reserve = reserve
         self._rollout = self._offset = 0
@@ -109,6 +113,10 @@ class Feed:
 
     def _next_line(self) -> Job | None:
         line = self._file.readline()
+        while self._closed is not None and line and self._closed[self._rollout]:
+            self._rollout += 1
+            self._offset += len(line)
+            line = self._file.readline()
         if not line:
             self._first_pass = False
             return None

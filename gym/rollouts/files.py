@@ -75,7 +75,7 @@ class OutputFiles:
         """Every file that a run leaves, the lock aside."""
         return (self.output, self.failures, self.materialized, self.manifest, self.attempts, self.coverage, self.metrics)
 
-    def check_new(self, *, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
+    def check_new(self, *, overwrite: bool, resume: bool = False, inputs: Iterable[Path] = ()) -> None:
         """Raise UserError if the output cannot be begun: it exists, is no plain file, or is one of the inputs."""
         if not self.output.name or self.output.is_dir():
             raise UserError(f"--output {self.output} is a folder: name a file, such as {self.output / 'out.jsonl'}")
@@ -85,15 +85,25 @@ class OutputFiles:
             if any(path.exists() and source.exists() and path.samefile(source) for source in inputs):
                 raise UserError(f"the input {path} is one of the files that this run writes: choose another --output")
         existing = [path.name for path in (*self.results, self.model_calls) if path.exists()]
-        if existing and not overwrite:
+        if existing and not overwrite and not resume:
             raise UserError(
                 f"the output exists already ({', '.join(existing)} in {self.output.parent}): "
-                "choose another --output, or replace it with --overwrite"
+                "choose another --output, go on with it with --resume, or replace it with --overwrite"
             )
+
+    def check_writable(self) -> None:
+        """Raise UserError if nothing can be written beside the output: a folder that is none, or may not be written."""
+        folder = self.output.absolute().parent
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        if not folder.is_dir():
+            raise UserError(f"the folder of --output {self.output} cannot be made: {folder} is a file")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UserError(f"--output {self.output} cannot be written: no leave to write in {folder}")
 
     def remove_results(self) -> None:
         """Remove what an earlier run left under this stem; the lock file stays."""
-        for path in self.results:
+        for path in (self.manifest, *self.results):  # without a manifest nothing is resumed, should we be killed half-way
             path.unlink(missing_ok=True)
         if self.model_calls.is_dir():
             shutil.rmtree(self.model_calls)

@@ -72,6 +72,29 @@ class Ledger:
         self._set(rollout, _CODES[Outcome.OWED])
         return attempt
 
+    def restore(self, rollout: int, following: int) -> None:
+        """Of an earlier run: the rollout's next attempt is at least number `following`."""
+        if following > self._next[rollout]:
+            self.reserved += following - self._next[rollout]
+            self._next[rollout] = following
+
+    def reopen(self, retry: bytearray) -> bytearray:
+        """Between two runs: return 1 for each rollout that is not run again.
+
+        `retry` says which newest failure may be tried again. Attempts that were never sent, or not let in, are forgotten.
+        """
+        self._unsent = bytearray(len(retry))
+        self._admissions = array("H", bytes(2 * len(retry)))
+        closed = bytearray(len(retry))
+        self.exhausted = 0
+        for rollout, code in enumerate(self._outcome):
+            if code == _CODES[Outcome.OWED]:
+                continue
+            left = code == _CODES[Outcome.FAILED] and self._counted[rollout] < self._attempts
+            closed[rollout] = not (retry[rollout] and left)
+            self.exhausted += bool(retry[rollout]) and not left
+        return closed
+
     def charge(self, rollout: int, failure: Failure) -> bool:
         """Note a failed or masked attempt; return whether the rollout may be tried again in this run.
 

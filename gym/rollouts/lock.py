@@ -15,9 +15,16 @@ import orjson
 from gym.config.errors import UserError
 
 
+def refuse_locked(path: Path) -> None:
+    """Raise UserError if a collector holds the lock at `path` now; nothing is made or kept."""
+    if path.exists():
+        with run_lock(path, told=False):
+            pass
+
+
 @contextmanager
-def run_lock(path: Path) -> Generator[None]:
-    """Hold the lock at `path`. Raises UserError if another collector does, or the lock cannot be made."""
+def run_lock(path: Path, *, told: bool = True) -> Generator[None]:
+    """Hold the lock at `path`, with our name in it if `told`. Raises UserError if another collector does, or the lock cannot be made."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
@@ -29,8 +36,9 @@ def run_lock(path: Path) -> Generator[None]:
             raise UserError(f"another collector{_holder(descriptor)} is writing this output (lock {path}): wait, or stop it") from None
         except OSError as error:
             raise UserError(f"the lock {path} cannot be taken ({error.strerror or error}): write to a local disk") from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, orjson.dumps({"pid": os.getpid(), "host": os.uname().nodename}) + b"\n", 0)
+        if told:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, orjson.dumps({"pid": os.getpid(), "host": os.uname().nodename}) + b"\n", 0)
         yield
     finally:
         os.close(descriptor)

@@ -7,15 +7,17 @@ the manifest and removed. No values of the configuration and no secrets stand he
 
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from gym import __version__
+from gym.config.digests import differing, digest_of
+from gym.config.errors import UserError
 from gym.config.roots import INSTALL_ROOT
 from gym.protocol.rollouts import ROLLOUT_ID
 from gym.rollouts.files import OutputFiles, write_atomically
@@ -24,13 +26,29 @@ from gym.rollouts.options import CollectOptions
 from gym.rollouts.source import INPUT_MARK, Prepared
 from gym.rollouts.store import LineFile
 
+_ATTEMPTS = b'  "next_attempt": {'
+"""How the line begins that the attempts follow, one a line."""
+
 
 @dataclass(frozen=True)
 class Identity:
     """What makes two runs the same: who, on what, under which configuration."""
 
     run_id: str
-    config_digest: str
+    config_keys: Mapping[str, str]
+    """A digest of each key of the configuration."""
+
+
+def asked_for(options: CollectOptions) -> dict[str, Any]:
+    """The options that make a run what it is; the others may change on resume."""
+    return {
+        "--limit": options.limit,
+        "--num-repeats": options.num_repeats,
+        "--env": options.environment,
+        "--agent": options.agent,
+        "taskset": options.taskset,
+        "--shard": "{}/{}".format(*options.shard) if options.shard is not None else None,
+    }
 
 
 class Manifest:
@@ -39,28 +57,21 @@ class Manifest:
     def __init__(self, files: OutputFiles, identity: Identity, options: CollectOptions, prepared: Prepared) -> None:
         """Write the manifest and open the journal. Raises OSError, StoreError."""
         self._files = files
-        self._head: dict[str, Any] = {
-            "schema_version": 1,
-            "run_id": identity.run_id,
-            "started_at": _now(),
-            "finished_at": None,
-            "source": options.input.name,
-            "source_digest": prepared.source_digest,
-            "tasks_digest": prepared.tasks_digest,
-            "config_digest": identity.config_digest,
-            "rows": prepared.rows,
-            "bad_rows": prepared.bad_rows,
-            "expected": prepared.expected,
-            "num_repeats": options.num_repeats,
-            "limit": options.limit,
-            "max_rollout_attempts": options.attempts,
-            "gym_version": __version__,
-            "python_version": platform.python_version(),
-            "git_revision": git_revision(INSTALL_ROOT),
-            "selection_policy": "latest_reserved",
-        }
+        self._head = _head(identity, options, prepared)
         self._write(iter(()))
         self.journal = LineFile(files.attempts)
+
+    @classmethod
+    def resumed(cls, files: OutputFiles, identity: Identity, head: dict[str, Any]) -> "Manifest":
+        """Go on with a manifest that is on file: it stays as it is until the end. Raises StoreError."""
+        self = cls.__new__(cls)
+        self._files = files
+        self._head = {**head, "resumed_by": [*head.get("resumed_by", []), identity.run_id]}
+        changed = differing(identity.config_keys, head["config_keys"])
+        if changed:
+            self._head["unsafe_keys"] = sorted({*head.get("unsafe_keys", []), *changed})
+        self.journal = LineFile(files.attempts)
+        return self
 
     def reserve(self, rollout_id: str, attempt: int) -> None:
         """Note that an attempt is about to be dispatched. Raises StoreError, and then it must not be."""
@@ -73,21 +84,83 @@ class Manifest:
         self._write(self._next_attempts(ledger))
         self._files.attempts.unlink(missing_ok=True)
 
-    def _write(self, entries: Iterator[bytes]) -> None:
-        opening = orjson.dumps(self._head, option=orjson.OPT_INDENT_2)[:-2]
-        write_atomically(self._files.manifest, _parts(opening, entries))
+    def _write(self, entries: Iterator[tuple[str, int]]) -> None:
+        write_manifest(self._files.manifest, self._head, entries)
 
-    def _next_attempts(self, ledger: Ledger) -> Iterator[bytes]:
+    def _next_attempts(self, ledger: Ledger) -> Iterator[tuple[str, int]]:
         with self._files.materialized.open("rb") as lines:
             for rollout, line in enumerate(lines):
                 following = ledger.next_attempt(rollout)
                 if following:
                     rollout_id: str = orjson.loads(line[: line.index(INPUT_MARK)] + b"}")[ROLLOUT_ID]
-                    yield b'    "%b": %d' % (rollout_id.encode(), following)
+                    yield rollout_id, following
+
+
+def _head(identity: Identity, options: CollectOptions, prepared: Prepared) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "run_id": identity.run_id,
+        "started_at": _now(),
+        "finished_at": None,
+        "source": options.input.name,
+        "source_digest": prepared.source_digest,
+        "tasks_digest": prepared.tasks_digest,
+        "config_digest": digest_of(identity.config_keys),
+        "config_keys": dict(sorted(identity.config_keys.items())),
+        "asked": asked_for(options),
+        "rows": prepared.rows,
+        "bad_rows": prepared.bad_rows,
+        "expected": prepared.expected,
+        "invalid": prepared.invalid,
+        "num_repeats": options.num_repeats,
+        "limit": options.limit,
+        "max_rollout_attempts": options.attempts,
+        "gym_version": __version__,
+        "python_version": platform.python_version(),
+        "git_revision": git_revision(INSTALL_ROOT),
+        "selection_policy": "latest_reserved",
+    }
+
+
+def read_head(path: Path) -> dict[str, Any]:
+    """A manifest without its attempts. Raises UserError if it is none that can be resumed."""
+    content = bytearray()
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                if line.startswith(_ATTEMPTS):
+                    break
+                content += line
+        head: object = orjson.loads(bytes(content).rstrip().removesuffix(b",") + b"}")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    except orjson.JSONDecodeError:
+        head = None
+    if not isinstance(head, dict) or not {"asked", "config_keys", "invalid", "tasks_digest"} <= head.keys():
+        raise UserError(f"{path} is no manifest of this version, so the run cannot be resumed: choose another --output, or use --overwrite")
+    return cast("dict[str, Any]", head)
+
+
+def read_next_attempts(path: Path) -> Iterator[tuple[str, int]]:
+    """The next attempt of each rollout that has had one, by its id. Raises OSError."""
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.startswith(_ATTEMPTS):
+                break
+        for line in lines:
+            rollout_id, colon, number = line.strip().rstrip(b",").rpartition(b": ")
+            if colon:
+                yield rollout_id.strip(b'"').decode(), int(number)
+
+
+def write_manifest(path: Path, head: dict[str, Any], next_attempts: Iterable[tuple[str, int]]) -> None:
+    """Replace the manifest at `path`. Raises OSError."""
+    entries = (b'    "%b": %d' % (rollout_id.encode(), following) for rollout_id, following in next_attempts)
+    write_atomically(path, _parts(orjson.dumps(head, option=orjson.OPT_INDENT_2)[:-2], entries))
 
 
 def _parts(opening: bytes, entries: Iterator[bytes]) -> Iterator[bytes]:
-    yield opening + b',\n  "next_attempt": {'
+    yield opening + b",\n" + _ATTEMPTS
     separator = b"\n"
     for entry in entries:
         yield separator + entry

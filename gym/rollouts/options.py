@@ -12,6 +12,7 @@ DEFAULT_ATTEMPTS = 3
 DEFAULT_CONCURRENCY = 64
 MAX_ATTEMPTS = 100
 MAX_REPEATS = 100_000
+MAX_SHARDS = 100_000
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,13 @@ class CollectOptions:
     concurrency: int = DEFAULT_CONCURRENCY
     num_repeats: int = 1
     attempts: int = DEFAULT_ATTEMPTS
+    shard: tuple[int, int] | None = None
+    """Which part of the tasks, from 1, and of how many; None for all."""
     overwrite: bool = False
+    resume: bool = False
+    """Go on with what an earlier run left at the output; begin if there is nothing."""
+    allow_unsafe_resume: bool = False
+    """Go on also where options, rows or configuration are not those of the earlier run."""
 
     def __post_init__(self) -> None:
         _check("--concurrency", self.concurrency, 1, 1_000_000)
@@ -37,6 +44,16 @@ class CollectOptions:
         _check("--attempts", self.attempts, 1, MAX_ATTEMPTS)
         if self.limit is not None:
             _check("--limit", self.limit, 1, 1 << 62)
+
+
+def shard_from(text: str | None) -> tuple[int, int] | None:
+    """What `--shard i/n` says. Raises UserError if it cannot be meant."""
+    if text is None:
+        return None
+    part, slash, parts = text.partition("/")
+    if not slash or not (part.isdecimal() and parts.isdecimal()) or not 1 <= int(part) <= int(parts) <= MAX_SHARDS:
+        raise UserError(f"--shard {text} must be i/n with i from 1 to n, such as 1/4")
+    return int(part), int(parts)
 
 
 def attempts_from(option: int | None, env: Mapping[str, str] = os.environ) -> int:

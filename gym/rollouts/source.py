@@ -6,8 +6,9 @@ are unique or nothing runs. Both files are written under temporary names; the co
 in place once it may replace what was there.
 
 A line has a fixed layout, `{<ids>,"task_id":…,"task_input":…}`, so that the feed can hand a task on
-without parsing it again. Rows that name neither an index nor a rollout get their position; the
-same line again directly below is one more repeat of the same task, as expanded data sets have it.
+without parsing it again. Of a shard only its tasks are written: every n-th, by their index. Rows that
+name neither an index nor a rollout get their position; the same line again directly below is one more
+repeat of the same task, as expanded data sets have it.
 """
 
 import hashlib
@@ -112,16 +113,16 @@ class Preparation:
         source = hashlib.sha256()
         tasks, failures = LineFile(found.materialized), LineFile(found.failures)
         try:
-            for row in read_rows(self._options.input, limit=self._options.limit, digest=source):
+            for position, row in enumerate(read_rows(self._options.input, limit=self._options.limit, digest=source)):
                 if stopped():
                     raise Stopped
-                self._expand(row, found.rows, tasks, failures)
-                found.rows += 1
+                self._expand(row, position, tasks, failures)
         finally:
             tasks.close()
             failures.close()
         if not found.rows:
-            raise UserError(f"input file {self._options.input} holds no rows")
+            of_shard = " for this shard" if self._options.shard is not None else ""
+            raise UserError(f"input file {self._options.input} holds no rows{of_shard}")
         self._refuse_duplicates()
         found.source_digest, found.tasks_digest = source.hexdigest(), self._digest.hexdigest()
         self._names = _Names()
@@ -138,11 +139,17 @@ class Preparation:
                 index = _whole_number(row.value, TASK_INDEX, position)
                 first = _whole_number(row.value, ROLLOUT_INDEX, 0) if self._options.num_repeats == 1 else 0
             self._previous = (row.raw, index, first + self._options.num_repeats)
+            if not self._ours(index):
+                return
             own_id = self._own_id(row.value)
             environment, task = self._task(row.value, index)
         except TaskError as error:
+            if not self._ours(index):
+                return
+            self.prepared.rows += 1
             self._reject(row, error, index, self._ids(own_id, index, first), first, environment, failures)
             return
+        self.prepared.rows += 1
         ids = self._ids(own_id, index, first)
         name = task["task_id"]
         self._names.add(row.line, index, f"{name['taskset']}\0{name['task_id']}", ids)
@@ -191,6 +198,11 @@ class Preparation:
         if schema is not None:
             schema.check(task["task_input"])
         return environment, task
+
+    def _ours(self, index: int) -> bool:
+        """Whether a task belongs to this shard; its repeats go with it."""
+        shard = self._options.shard
+        return shard is None or index % shard[1] == shard[0] - 1
 
     def _own_id(self, row: dict[str, Any]) -> str | None:
         if row.get(ROLLOUT_ID) is None:

@@ -16,6 +16,25 @@ class StoreError(UserError):
     """A result could not be written; the run must stop, for its results have nowhere to go."""
 
 
+def cut_torn_line(path: Path) -> None:
+    """Cut what follows the last newline: a line that a killed writer did not finish. Raises OSError; a file that is not there is well."""
+    if not path.exists():
+        return
+    with path.open("r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        start = end
+        while start:
+            block = min(start, 1 << 16)
+            start -= block
+            file.seek(start)
+            newline = file.read(block).rfind(b"\n")
+            if newline >= 0:
+                start += newline + 1
+                break
+        if start != end:
+            file.truncate(start)
+
+
 class LineFile:
     """An append-only file of lines, of which this process is the only writer."""
 

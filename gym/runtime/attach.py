@@ -76,6 +76,8 @@ class Attached:
     environments: Mapping[str, Route]
     datasets: tuple[tuple[str, Dataset], ...]
     blocks: Mapping[str, str]
+    config_keys: Mapping[str, str]
+    """Digests of the keys of its configuration; see `gym.config.digests`."""
 
     def peer(self, name: str) -> Peer:
         """A client for one instance."""
@@ -102,6 +104,7 @@ async def attach(run_id: str | None = None) -> AsyncGenerator[Attached]:
             environments={name: Route(**route) for name, route in said["environments"].items()},
             datasets=tuple((entry.pop("instance"), Dataset.model_validate(entry)) for entry in said["datasets"]),
             blocks=said["blocks"],
+            config_keys=said["config_keys"],
         )
     finally:
         await transport.aclose()

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import yaml
 
+from gym.config.digests import key_digests
 from gym.config.plan import Plan
 from gym.protocol import routes
 from gym.runtime.prepare import Running
@@ -48,6 +49,7 @@ def head_app(running: Running) -> Router:
             "environments": {name: vars(route) for name, route in running.plan.environments.items()},
             "datasets": [{"instance": b.instance, **b.dataset.model_dump(mode="json")} for b in running.plan.datasets],
             "blocks": server_blocks_digest(running.plan),
+            "config_keys": key_digests(running.plan),
         }
 
     async def global_config(call: Call) -> Answer:

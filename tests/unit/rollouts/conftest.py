@@ -59,6 +59,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.input = folder / "rows.jsonl"
+        self.config_keys = {"policy_model.model": "1", "policy_model.temperature": "2"}
         self.files = OutputFiles(folder / "out.jsonl")
         self.dispatcher = FakeDispatcher(lambda *_: self.result())
 
@@ -67,6 +68,16 @@ class Bench:
         """A reply with a result."""
         row = {"responses_create_params": {"input": "q"}, "response": {"id": "r", "output": []}, "mask_sample": False, **fields}
         return {"result": row if reward is None else {**row, "reward": reward}}
+
+    @classmethod
+    def masked(cls) -> dict[str, Any]:
+        """A reply with a result that could not be measured."""
+        return cls.result(None, mask_sample=True, failure_reason="no verdict")
+
+    @staticmethod
+    def output_of(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+        """Rows from their lines."""
+        return [orjson.loads(line) for line in lines]
 
     @staticmethod
     def failure(kind: str | None = "agent_run_error", *, terminal: bool = False, **fields: Any) -> dict[str, Any]:
@@ -87,7 +98,7 @@ class Bench:
     async def collect(self, targets: Targets = TARGETS, **options: Any) -> Summary:
         """Run it, and check what must hold of every run."""
         asked = CollectOptions(input=self.input, output=self.files.output, **options)
-        summary = await collect(asked, targets, self.dispatcher, run_id="run", config_digest="digest")
+        summary = await collect(asked, targets, self.dispatcher, run_id="run", config_keys=self.config_keys)
         self.check(summary)
         return summary
 

@@ -1,6 +1,7 @@
 """The collector as a process: signals, a full disk, a kill."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -31,16 +32,17 @@ class FakeDispatcher:
 folder = Path(sys.argv[1])
 if int(sys.argv[3]):
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), int(sys.argv[3])))
-options = CollectOptions(input=folder / "rows.jsonl", output=folder / "out.jsonl", concurrency=8, overwrite=True)
-summary = asyncio.run(collect(options, Targets({}, {"env": Route("env")}), FakeDispatcher(), run_id="run", config_digest="d"))
+again = {"resume": True} if int(sys.argv[4]) else {"overwrite": True}
+options = CollectOptions(input=folder / "rows.jsonl", output=folder / "out.jsonl", concurrency=8, **again)
+summary = asyncio.run(collect(options, Targets({}, {"env": Route("env")}), FakeDispatcher(), run_id="run", config_keys={}))
 print(summary.problem or "", file=sys.stderr)
 sys.exit(summary.exit_code)
 """
 
 
-def _start(folder: Path, *, rows: int, stuck_from: int, file_limit: int = 0) -> "subprocess.Popen[str]":
+def _start(folder: Path, *, rows: int, stuck_from: int, file_limit: int = 0, resume: bool = False) -> "subprocess.Popen[str]":
     (folder / "rows.jsonl").write_bytes(b"".join(b'{"instance_id":"t%d"}\n' % index for index in range(rows)))
-    arguments = [sys.executable, "-c", _PROGRAM, str(folder), str(stuck_from), str(file_limit)]
+    arguments = [sys.executable, "-c", _PROGRAM, str(folder), str(stuck_from), str(file_limit), str(int(resume))]
     return subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
 
 
@@ -120,3 +122,33 @@ def test_a_disk_without_room(tmp_path: Path) -> None:
         assert _lines(disk / "out.jsonl")
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_and_resumed_every_rollout_is_there_once(tmp_path: Path) -> None:
+    dice = random.Random(11)
+    rows, kills = 1500, 0
+    for _ in range(20):
+        process = _start(tmp_path, rows=rows, stuck_from=rows, resume=True)
+        _wait_for_start(process, tmp_path / "out_run.lock")
+        time.sleep(dice.uniform(0.0, 0.15))
+        kills += process.poll() is None
+        process.kill()
+        process.communicate(timeout=20)
+    last = _start(tmp_path, rows=rows, stuck_from=rows, resume=True)
+    _, errors = last.communicate(timeout=60)
+    assert last.returncode == 0, errors
+    assert kills >= 10
+    ids = [row["_ng_rollout_id"] for row in _lines(tmp_path / "out.jsonl")]
+    assert sorted(ids) == sorted(f"{index}-0" for index in range(rows))
+    coverage = orjson.loads((tmp_path / "out_coverage.json").read_bytes())
+    assert (coverage["expected"], coverage["measured"], coverage["complete"]) == (rows, rows, True)
+    assert rows <= coverage["attempts"] <= rows + 8 * kills, "only what was in flight is done again"
+
+
+def _wait_for_start(process: "subprocess.Popen[str]", lock: Path) -> None:
+    """Until the process has the lock: before that a kill meets Python's start only."""
+    deadline = time.monotonic() + 30
+    while process.poll() is None and not (lock.exists() and f'"pid":{process.pid},'.encode() in lock.read_bytes()):
+        assert time.monotonic() < deadline
+        time.sleep(0.002)

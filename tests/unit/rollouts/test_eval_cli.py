@@ -49,6 +49,28 @@ def test_the_example_is_measured(tmp_path: Path) -> None:
     assert "--overwrite" in str(again.exception)
 
 
+def test_shards_are_merged_and_a_finished_run_is_resumed(tmp_path: Path) -> None:
+    parts = [tmp_path / "part1.jsonl", tmp_path / "part2.jsonl"]
+    for number, part in enumerate(parts, 1):
+        assert _run([*_EXAMPLE, "--output", str(part), "--shard", f"{number}/2"]).exit_code == 0
+    whole = tmp_path / "out.jsonl"
+    merged = _run(["merge", *map(str, parts), "--output", str(whole), "--json"])
+    assert merged.exit_code == 0, merged.output
+    assert [record["coverage"]["measured"] for record in _records(merged.stdout)] == [5]
+    again = _run([*_EXAMPLE, "--output", str(whole), "--resume"])
+    assert again.exit_code == 0, again.output
+    assert "resumed: 5 rollouts ended before, 0 to run" in again.stderr
+    changed = "++policy_model.responses_api_models.scripted_model.description=x"
+    other = _run([*_EXAMPLE, changed, "--output", str(whole), "--resume"])
+    assert isinstance(other.exception, UserError)
+    assert "begun with another policy_model.responses_api_models.scripted_model.description" in str(other.exception)
+
+
+@pytest.mark.parametrize("options", [["--resume", "--overwrite"], ["--allow-unsafe-resume"]])
+def test_options_that_do_not_go_together(tmp_path: Path, options: list[str]) -> None:
+    assert _run([*_EXAMPLE, "--output", str(tmp_path / "out.jsonl"), *options]).exit_code == 2
+
+
 def test_a_bad_row_gives_76(tmp_path: Path) -> None:
     example = _ROWS.read_bytes().splitlines(keepends=True)
     rows = tmp_path / "rows.jsonl"
