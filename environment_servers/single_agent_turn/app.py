@@ -7,6 +7,7 @@ only; the agent sees `responses_create_params`.
 """
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -114,6 +115,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         _check_echo(agent.name, agent_session_id, opened.agent_session_id, reply.cookies)
 
         response: dict[str, Any] | None = None
+        began = time.time()
         limit = asyncio.timeout(episode.task_input.agent_timeout_seconds)
         try:
             async with limit:
@@ -132,6 +134,7 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
                 raise
             response = None  # it failed for want of model calls: what stands is graded
         episode.partial["partial_response"] = response
+        ended = time.time()
 
         episode.stage = "cleanup"
         try:
@@ -151,6 +154,9 @@ class SingleAgentTurnServer(EnvironmentServer[SingleAgentTurnTaskInput]):
         episode.partial["partial_response"] = response
         await capture.close(response)
         _check_model(capture)
+        out_of_time = limit.expired() or (response.get("incomplete_details") or {}).get("reason") == "agent_timeout"
+        if out_of_time and not capture.budget_exhausted and (failure := capture.unserved(began, ended)):
+            raise EpisodeFailed(failure)
         if capture.budget_exhausted:
             extra[BUDGET_EXHAUSTED] = True
         if response.get("usage") is None and capture.usage is not None:

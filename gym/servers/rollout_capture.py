@@ -14,9 +14,11 @@ from gym.client import CallError
 from gym.models.capture.recorder import RECEIPTS
 from gym.models.capture.report import NO_RECORDS, UNREADABLE, Report, empty_report
 from gym.protocol import routes
+from gym.protocol.failures import EpisodeFailure
 from gym.protocol.ids import EpisodeId
 from gym.protocol.rollouts import MODEL_CALLS, TOKEN_CAPTURE
 from gym.servers.context import PeerInfo, ServerContext
+from gym.servers.unserved import unserved
 
 CLOSE_SECONDS = 5.0
 """How long a model server may take to open or close a record."""
@@ -116,6 +118,10 @@ class RolloutCapture:
         if self.report is None or "failed" not in self.report:
             return None
         return f"{self.report['model_server']}: {self.report['failed']}"
+
+    def unserved(self, began: float, ended: float) -> EpisodeFailure | None:
+        """Why the time-out of an agent that worked from `began` to `ended` (seconds since the epoch) measures nothing, if it does not."""
+        return None if self.report is None or self._elsewhere else unserved(self.report, began, ended)
 
     @property
     def budget_exhausted(self) -> bool:

@@ -69,6 +69,15 @@ def test_a_hanging_model_with_a_time_for_the_agent_is_graded(runs: GymRuns) -> N
     assert [item["type"] for item in measured["response"]["output"]] == ["function_call", "function_call_output"]
 
 
+def test_an_agent_whose_model_never_answered_is_not_measured(runs: GymRuns) -> None:
+    started = evaluate(runs, row("good", *GOOD), row("silent", {"hang": True}, agent_timeout_seconds=1))
+    assert started.process.returncode == 76, started.errors
+    assert [line["reward"] for line in runs.lines("out.jsonl")] == [1.0]
+    (failure,) = runs.lines("out_failures.jsonl")
+    assert (failure["_ng_failure_kind"], failure["_ng_failure_stage"], failure["_ng_failure_terminal"]) == ("model_failed", "agent", False)
+    assert failure["_ng_failure_message"].endswith("nothing was measured: its model had not answered a single call")
+
+
 class Upstream(http.server.BaseHTTPRequestHandler):
     """An endpoint that refuses every key."""
 

@@ -21,12 +21,13 @@ _FINISH = {
 }
 
 
-_INFRASTRUCTURE = {"timeout", "connection", "rate_limit", "auth", "not_found", "upstream_error", "stream_truncated", "exception"}
+INFRASTRUCTURE = {"timeout", "connection", "rate_limit", "auth", "not_found", "upstream_error", "stream_truncated", "exception"}
+"""Error categories that are neither the request's fault nor come of the agent's leaving."""
 
 
 def broke(call: ModelCall) -> bool:
     """Whether a call failed for what is not the agent's own doing: neither its request nor that it left."""
-    return call.error_category in _INFRASTRUCTURE
+    return call.error_category in INFRASTRUCTURE
 
 
 def note_reply(call: ModelCall) -> None:

@@ -16,10 +16,11 @@ def test_what_ends_a_run_decides_whether_it_is_graded(harness: Any) -> None:
         "refused": [terminal("echo x >> notes"), {"status": 401}],
         "broken": [terminal("echo x >> notes"), {"status": 500}],
         "never answered": [terminal("(setsid sleep 400 &); echo done"), {"hang": True}],
+        "silence": [{"hang": True}],
         "works too long": [terminal("echo one"), terminal("echo two; sleep 400", timeout=500)],
     }
     go_on = {"when": "Your previous response was truncated", "steps": [{"say": "to say", "finish_reason": "length"}] * 9}
-    limits = {name: {"agent_timeout_seconds": 45} for name in ("never answered", "works too long")}
+    limits = {name: {"agent_timeout_seconds": 45} for name in ("never answered", "silence", "works too long")}
     started = harness.begin(scripts, rules=[go_on], agent={"max_turns": 4}, fields=limits)
     assert started.ended(280) == 76, started.errors
     rows, failures = harness.outcomes()
@@ -33,12 +34,15 @@ def test_what_ends_a_run_decides_whether_it_is_graded(harness: Any) -> None:
         "works too long": ("incomplete", "agent_closed"),
     }
     assert {(row["reward"], row["mask_sample"]) for row in rows.values()} == {(0.0, False)}
-    assert [rows[name]["agent_timed_out"] for name in limits] == [True, True]
+    assert [rows[name]["agent_timed_out"] for name in ("never answered", "works too long")] == [True, True]
     called = {name: [item["type"] for item in row["response"]["output"]] for name, row in rows.items()}
     assert called["never answered"] == ["function_call", "function_call_output"]
     assert called["works too long"] == ["function_call", "function_call_output", "function_call"], "what it was at when it was stopped"
     assert called["too many turns"] == [*("function_call", "function_call_output") * 4, "message"]
 
+    silence = failures.pop("silence")
+    assert silence["_ng_failure_kind"] == "model_failed"
+    assert "its model had not answered a single call" in silence["_ng_failure_message"]
     messages = {name: (failure["_ng_failure_kind"], failure["_ng_failure_terminal"]) for name, failure in failures.items()}
     assert messages == {"refused": ("agent_run_error", True), "broken": ("agent_run_error", False)}
     assert failures["refused"]["_ng_failure_message"].endswith("Hermes ended with HTTP 401: the script answers 401")

@@ -20,10 +20,12 @@ def test_what_ends_a_run_decides_whether_it_is_graded(harness: Any) -> None:
         "denied": [bash("pkill python"), {"say": "I could not."}],
         "refused": [bash("echo x >> notes"), {"status": 401}],
         "never answered": [bash("(setsid sleep 400 &); echo x >> notes"), {"hang": True}],
+        "silence": [{"hang": True}],
+        "only busy": [{"status": 429, "retry_after": 300}],
     }
     permission = {"*": "allow", "bash": {"*": "allow", "ask-me*": "ask", "pkill*": "deny"}}
-    limits = {"never answered": {"agent_timeout_seconds": 60}}
-    started = harness.begin(scripts, agent={"permission": permission}, fields=limits, max_calls_per_rollout=6)
+    limits = {name: {"agent_timeout_seconds": 60} for name in ("never answered", "silence", "only busy")}
+    started = harness.begin(scripts, "--concurrency", "4", agent={"permission": permission}, fields=limits, max_calls_per_rollout=6)
     assert started.ended(250) == 76, started.errors
     rows, failures = harness.outcomes()
 
@@ -44,6 +46,10 @@ def test_what_ends_a_run_decides_whether_it_is_graded(harness: Any) -> None:
     assert [item["type"] for item in rows["never answered"]["response"]["output"]] == ["function_call", "function_call_output"]
     assert "prevents you from using" in rows["denied"]["response"]["output"][1]["output"]
 
+    unserved = {name: failures.pop(name) for name in ("silence", "only busy")}
+    assert {failure["_ng_failure_kind"] for failure in unserved.values()} == {"model_failed"}
+    assert "its model had not answered a single call" in unserved["silence"]["_ng_failure_message"]
+    assert "model call(s) had failed: rate_limit: the script answers 429" in unserved["only busy"]["_ng_failure_message"]
     refused = failures.pop("refused")
     assert not failures
     assert (refused["_ng_failure_kind"], refused["_ng_failure_terminal"]) == ("agent_run_error", True)
