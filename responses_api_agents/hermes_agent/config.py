@@ -2,9 +2,22 @@
 
 from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
+from gym.config.errors import did_you_mean
 from gym.harness.config import HarnessConfig
+
+TOOLSETS = frozenset(
+    """browser clarify code_execution coding computer_use context_engine cronjob debugging delegation file image_gen kanban memory
+    project safe search session_search skills terminal todo tts video video_gen vision web x_search""".split()  # noqa: SIM905
+)
+"""Of the pinned version, those of messengers and homes aside."""
+_REQUEST = frozenset(
+    """extra_body extra_headers extra_query frequency_penalty logit_bias logprobs max_completion_tokens max_tokens metadata
+    parallel_tool_calls presence_penalty reasoning_effort response_format seed service_tier stop temperature timeout tool_choice
+    top_logprobs top_p user""".split()  # noqa: SIM905
+)
+"""What a call may be given beside what Hermes itself says in it."""
 
 
 class Config(HarnessConfig):
@@ -28,3 +41,26 @@ class Config(HarnessConfig):
     """The part of the context that may be full before that."""
     request_overrides: dict[str, Any] = Field(default_factory=dict)
     """Fields of every model call, e.g. `extra_body: {chat_template_kwargs: …}`."""
+
+    @field_validator("toolsets")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if name not in TOOLSETS:
+                raise ValueError(f"Hermes has no toolset {name!r}: {did_you_mean(name, TOOLSETS)}")
+        return names
+
+    @field_validator("request_overrides")
+    @classmethod
+    def _of_a_call(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        for name in fields:
+            if name not in _REQUEST:
+                hint = did_you_mean(name, _REQUEST)
+                raise ValueError(f"{name!r} cannot be set for a model call: {hint}; fields of an endpoint's own go into extra_body")
+        return fields
+
+    @model_validator(mode="after")
+    def _room(self) -> "Config":
+        if self.max_output_tokens >= self.context_window:
+            raise ValueError(f"max_output_tokens ({self.max_output_tokens}) must be smaller than context_window ({self.context_window})")
+        return self

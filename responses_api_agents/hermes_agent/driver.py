@@ -65,6 +65,13 @@ def main():
             speaker.new_messages(self, messages)
 
         run_agent.AIAgent._flush_messages_to_session_db = flush
+        wanted = settings["agent"]["enabled_toolsets"]
+        empty = [name for name in wanted if not run_agent.get_tool_definitions(enabled_toolsets=[name], quiet_mode=True)]
+        if empty:  # a policy without its tools would be measured all the same
+            speaker.say(
+                {"type": "result", "failed": True, "terminal": True, "error": f"no tool of these toolsets works here: {', '.join(empty)}"}
+            )
+            os._exit(1)
         agent = run_agent.AIAgent(
             base_url=os.environ["OPENAI_BASE_URL"],
             api_key=os.environ["OPENAI_API_KEY"],

@@ -96,7 +96,7 @@ def _judge(transcript: Transcript, result: dict[str, Any] | None, ending: Ending
     elif result.get("failed") or not result.get("completed") or str(result.get("turn_exit_reason")).startswith(_BROKE):
         why = str(result.get("error") or result.get("turn_exit_reason") or "no reason given")
         transcript.outcome, transcript.reason = "failed", f"ended with {bounded_reason(why, 500)}"
-        transcript.terminal = bool(_REFUSED.match(why))
+        transcript.terminal = bool(_REFUSED.match(why)) or result.get("terminal") is True
 
 
 def _ends(result: dict[str, Any]) -> Iterator[str]:

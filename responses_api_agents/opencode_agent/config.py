@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from gym.harness.config import HarnessConfig
 
@@ -14,8 +14,8 @@ class Config(HarnessConfig):
 
     model_api: Literal["chat_completions", "responses", "messages"] = "chat_completions"
     """The dialect in which it calls the model."""
-    context_window: int = Field(default=131_072, gt=0)
-    """Tokens; as it comes near them OpenCode compacts its history."""
+    context_window: int = Field(default=131_072, ge=16_000)
+    """Tokens; as it comes near them OpenCode compacts its history. What it tells a model of itself and its tools takes about 10,000."""
     max_output_tokens: int = Field(default=32_768, gt=0)
     """Tokens of one answer of the model."""
     thinking: bool = True
@@ -24,3 +24,18 @@ class Config(HarnessConfig):
     """OpenCode may start agents of its own for parts of the work."""
     permission: dict[str, Any] = Field(default_factory=dict)
     """OpenCode's own `permission`: what it may do; nobody is there to be asked, so `ask` is a refusal."""
+
+    @field_validator("permission")
+    @classmethod
+    def _rules(cls, rules: dict[str, Any]) -> dict[str, Any]:
+        for tool, rule in rules.items():
+            for word in rule.values() if isinstance(rule, dict) else (rule,):
+                if word not in ("allow", "ask", "deny"):
+                    raise ValueError(f"{tool}: {word!r} is none of allow, ask, deny")
+        return rules
+
+    @model_validator(mode="after")
+    def _room(self) -> "Config":
+        if self.max_output_tokens >= self.context_window:
+            raise ValueError(f"max_output_tokens ({self.max_output_tokens}) must be smaller than context_window ({self.context_window})")
+        return self

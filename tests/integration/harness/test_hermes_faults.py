@@ -49,3 +49,12 @@ def test_what_ends_a_run_decides_whether_it_is_graded(harness: Any) -> None:
     assert failures["broken"]["_ng_failure_message"].endswith("Hermes ended with HTTP 500: the script answers 500")
     for failure in failures.values():
         assert len(failure["_ng_failure_partial_response"]["output"]) == 2
+
+
+def test_a_toolset_that_gives_no_tool_there_is_not_measured(harness: Any) -> None:
+    started = harness.begin({"search": [{"say": "I have found it."}]}, agent={"toolsets": ["terminal", "web"]})
+    assert started.ended(120) == 76, started.errors
+    rows, failures = harness.outcomes()
+    assert not rows
+    assert (failures["search"]["_ng_failure_kind"], failures["search"]["_ng_failure_terminal"]) == ("agent_run_error", True)
+    assert failures["search"]["_ng_failure_message"].endswith("Hermes ended with no tool of these toolsets works here: web")
