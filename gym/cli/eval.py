@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gym.rollouts.collect import Launch, Summary
     from gym.rollouts.dispatch import Dispatcher
     from gym.rollouts.options import CollectOptions
+    from gym.rollouts.resume import Past
     from gym.rollouts.targets import Targets
 
 app = typer.Typer(help="Run rollouts.", no_args_is_help=True, rich_markup_mode=None)
@@ -307,8 +308,8 @@ def _opening_lines(launch: "Launch") -> list[str]:
     lines = [
         f"{_count(found.expected, 'rollout')} of {_count(found.rows, 'row')} -> {printable(str(launch.files.output))} (run {launch.run_id})"
     ]
-    if launch.resumed is not None:
-        lines.append(f"resumed: {_count(launch.resumed + found.invalid, 'rollout')} ended before, {found.tasks - launch.resumed} to run")
+    if launch.past is not None:
+        lines += _resumed_lines(launch.past)
     if found.bad_rows:
         lines.append(f"warning: {found.bad_rows} of {_count(found.rows, 'row')} cannot be run; the first: {found.first_problem}")
     if found.positional_rows:
@@ -316,6 +317,17 @@ def _opening_lines(launch: "Launch") -> list[str]:
             f"warning: {_count(found.positional_rows, 'row')} without task_id, problem_id or instance_id, named by position: "
             "names change when rows are added or moved"
         )
+    return lines
+
+
+def _resumed_lines(past: "Past") -> list[str]:
+    from gym.config.errors import listed
+
+    ended = past.before.expected - past.before.owed
+    lines = [f"resumed: {_count(ended, 'rollout')} ended before, {past.to_run} to run"]
+    lines += [f"warning: the last line of {name} was torn: {cut} bytes are cut" for name, cut in past.torn.items()]
+    if past.changed:
+        lines.append(f"warning: not as in the run that is gone on with: {listed(past.changed)}")
     return lines
 
 

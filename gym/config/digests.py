@@ -1,6 +1,7 @@
 """Digests of a configuration, key by key: enough to say which keys of two differ, and not what stands there.
 
-Secrets are left out, so that a new key of the same endpoint is no other configuration.
+Left out is what cannot change a result: secrets, where servers and engines are to be found, and how
+much runs at a time. A run may go on at another endpoint, under another key, at another pace.
 """
 
 import hashlib
@@ -8,17 +9,18 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-from gym.config.masking import masked
+from gym.config.masking import is_secret_key, masked
 from gym.config.plan import Plan
+
+_WHERE = {"base_url", "cert_path", "headers", "host", "hosts", "port", "reach_host", "reach_listen", "url"}
+_PACE = {"burst", "concurrency", "max_concurrency", "max_concurrent_episodes", "max_queued_episodes", "rate_per_second"}
+_WORDS = {"description"}
 
 
 def key_digests(plan: Plan) -> dict[str, str]:
-    """A digest for each key of each instance's block, by its dotted path."""
-    digests: dict[str, str] = {}
-    for name, instance in plan.instances.items():
-        shown = cast("object", masked({name: {instance.kind: {instance.implementation: instance.raw}}}))
-        digests.update((path, _digest(value)) for path, value in _leaves("", shown))
-    return digests
+    """A digest for each key of each instance's and each sandbox provider's block, by its dotted path."""
+    blocks: dict[str, object] = {name: {one.kind: {one.implementation: one.raw}} for name, one in plan.instances.items()}
+    return {path: _digest(value) for path, value in _leaves("", masked({**blocks, **plan.sandbox_providers}))}
 
 
 def differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
@@ -32,11 +34,12 @@ def digest_of(digests: Mapping[str, str]) -> str:
 
 
 def _leaves(path: str, value: object) -> Iterator[tuple[str, object]]:
-    if isinstance(value, dict) and value:
-        for key, inner in cast("dict[Any, object]", value).items():
-            yield from _leaves(f"{path}.{key}" if path else str(key), inner)
-    else:
+    if not isinstance(value, dict) or not value:
         yield path, value
+        return
+    for key, inner in cast("dict[Any, object]", value).items():
+        if not path or not (key in _WHERE or key in _PACE or key in _WORDS or is_secret_key(str(key))):
+            yield from _leaves(f"{path}.{key}" if path else str(key), inner)
 
 
 def _digest(value: object) -> str:

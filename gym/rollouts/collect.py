@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from gym.config.errors import UserError
+from gym.config.errors import UserError, printable
 from gym.protocol.rollouts import Outcome
 from gym.rollouts.coverage import Coverage, coverage_of
 from gym.rollouts.dispatch import Dispatcher, Window, backoff
@@ -25,14 +25,14 @@ from gym.rollouts.feed import Feed, Job
 from gym.rollouts.files import OutputFiles, write_json
 from gym.rollouts.ledger import Ledger
 from gym.rollouts.lock import refuse_locked, run_lock
-from gym.rollouts.manifest import Identity, Manifest
+from gym.rollouts.manifest import Identity, Manifest, read_head
 from gym.rollouts.metrics import compute_metrics
 from gym.rollouts.model_calls import ModelCallFiles
 from gym.rollouts.options import CollectOptions
 from gym.rollouts.outcomes import Ended
 from gym.rollouts.progress import shown
 from gym.rollouts.records import RecordMaker
-from gym.rollouts.resume import Past, begun, check_same, read_past
+from gym.rollouts.resume import Past, begun, check_first_line, check_same, read_past
 from gym.rollouts.source import Preparation, Prepared
 from gym.rollouts.store import LineFile, StoreError
 from gym.rollouts.targets import Targets
@@ -62,6 +62,8 @@ class Summary:
     interrupted: bool
     problem: str | None = None
     """Why the run was stopped, if it was by something else than an interrupt."""
+    past: Past | None = None
+    """The earlier run that it went on with, as that stood before."""
 
     @property
     def exit_code(self) -> int:
@@ -72,6 +74,18 @@ class Summary:
             return EXIT_INTERRUPTED
         return EXIT_OK if self.coverage.complete else EXIT_INCOMPLETE
 
+    def resumed(self) -> dict[str, Any] | None:
+        """What the done record says of an earlier run: what that had done, and what this one did; None if there was none."""
+        if self.past is None:
+            return None
+        before, now = self.past.before, self.coverage
+        return {
+            "run_ids": self.past.run_ids,
+            "ended_before": before.expected - before.owed,
+            "measured_now": now.measured - before.measured,
+            "attempts_now": now.attempts - before.attempts,
+        }
+
     def as_dict(self) -> dict[str, Any]:
         """The done record."""
         return {
@@ -80,6 +94,7 @@ class Summary:
             "exit_code": self.exit_code,
             "interrupted": self.interrupted,
             "problem": self.problem,
+            "resumed": self.resumed(),
             "output": str(self.files.output),
             "coverage": self.coverage.as_dict(),
             "metrics": self.metrics.get("overall"),
@@ -93,8 +108,8 @@ class Launch:
     run_id: str
     files: OutputFiles
     prepared: Prepared
-    resumed: int | None = None
-    """Rollouts that an earlier run has ended; None if there was none."""
+    past: Past | None = None
+    """The earlier run that is gone on with; None if there was none."""
 
     def as_dict(self) -> dict[str, Any]:
         """The launch record."""
@@ -107,7 +122,7 @@ class Launch:
             "first_bad_row": self.prepared.first_problem,
             "positional_rows": self.prepared.positional_rows,
             "expected": self.prepared.expected,
-            "resumed": self.resumed,
+            "resumed": self.past.as_dict() if self.past is not None else None,
         }
 
 
@@ -141,6 +156,8 @@ async def collect(
         preparation = Preparation(options, targets, records, files)
         try:
             if options.resume and begun(files):
+                if progress is not None:
+                    print(f"reading back what the earlier run left at {printable(str(files.output))}", file=progress, flush=True)
                 past = await _in_thread(lambda stopped: read_past(files, options, config_keys, stopped))
                 prepared = past.prepared
             else:
@@ -153,7 +170,7 @@ async def collect(
             preparation.prepared.discard()
         run = _Run(options, files, prepared, records, Identity(run_id, config_keys), past)
         if on_launch is not None:
-            on_launch(Launch(run_id, files, prepared, sum(past.closed) if past is not None else None))
+            on_launch(Launch(run_id, files, prepared, past))
         return await run.to_end(dispatcher, progress)
 
 
@@ -186,13 +203,14 @@ class _Run:
         self.ledger = past.ledger if past is not None else Ledger(prepared.tasks, prepared.invalid, options.attempts)
         try:
             if past is not None:
-                self._manifest = Manifest.resumed(files, identity, past.head)
+                self._manifest = Manifest.resumed(files, identity, past.head, past.changed)
             else:
                 self._manifest = Manifest(files, identity, options, prepared)
         except OSError as error:
             raise UserError(f"{files.manifest} cannot be written: {error.strerror or error}") from None
         self._output, self._failures = LineFile(files.output), LineFile(files.failures)
         self._feed = Feed(files.materialized, self._reserve, past.closed if past is not None else None)
+        self._past = past
         self._problem: str | None = None
 
     async def to_end(self, dispatcher: Dispatcher, progress: TextIO | None) -> Summary:
@@ -297,7 +315,7 @@ class _Run:
                 )
                 _log.error("the account of the run is incomplete: %s", reason)
                 self._problem = self._problem or reason
-        return Summary(self._identity.run_id, self._files, coverage, metrics, interrupted, self._problem)
+        return Summary(self._identity.run_id, self._files, coverage, metrics, interrupted, self._problem, self._past)
 
 
 @contextlib.contextmanager
@@ -335,7 +353,8 @@ def check_resume(options: CollectOptions, config_keys: Mapping[str, str]) -> Non
     """What can be refused of a resumed run before any server is started. Raises UserError."""
     files = OutputFiles(options.output)
     if options.resume and begun(files):
-        check_same(files, options, config_keys)
+        check_same(files, read_head(files.manifest), options, config_keys)
+        check_first_line(files.output)
 
 
 def check_before_start(options_output: Path, *, overwrite: bool, inputs: list[Path], resume: bool = False) -> None:

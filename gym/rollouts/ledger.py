@@ -81,16 +81,14 @@ class Ledger:
     def reopen(self, retry: bytearray) -> bytearray:
         """Between two runs: return 1 for each rollout that is not run again.
 
-        `retry` says which newest failure may be tried again. Attempts that were never sent, or not let in, are forgotten.
+        `retry` says which newest failure may be tried again: 1 while attempts last, 2 in any case.
         """
-        self._unsent = bytearray(len(retry))
-        self._admissions = array("H", bytes(2 * len(retry)))
         closed = bytearray(len(retry))
         self.exhausted = 0
         for rollout, code in enumerate(self._outcome):
             if code == _CODES[Outcome.OWED]:
                 continue
-            left = code == _CODES[Outcome.FAILED] and self._counted[rollout] < self._attempts
+            left = code == _CODES[Outcome.FAILED] and (retry[rollout] > 1 or self._counted[rollout] < self._attempts)
             closed[rollout] = not (retry[rollout] and left)
             self.exhausted += bool(retry[rollout]) and not left
         return closed
@@ -101,7 +99,7 @@ class Ledger:
         Only failures that were (possibly) delivered and begun use up an attempt. Those that were
         not sent are bounded by the same number apart, so that a dead server ends a run.
         """
-        self.failed_attempts[failure.kind or failure.failure_class] += 1
+        self.recall(rollout, failure)
         if failure.admission:
             self._admissions[rollout] += 1
             left = self._admissions[rollout] < MAX_ADMISSIONS
@@ -109,12 +107,17 @@ class Ledger:
             self._unsent[rollout] += 1
             left = self._unsent[rollout] < self._attempts
         else:
-            self._counted[rollout] += not failure.terminal
-            self.counted_failures += not failure.terminal
             left = self._counted[rollout] < self._attempts
         again = failure.retry and left
         self.exhausted += failure.retry and not left
         return again
+
+    def recall(self, rollout: int, failure: Failure) -> None:
+        """Note a failed or masked attempt, also of an earlier run, of which those that were never sent or let in bound nothing any more."""
+        self.failed_attempts[failure.kind or failure.failure_class] += 1
+        if failure.counts and not failure.terminal:
+            self._counted[rollout] = min(self._counted[rollout] + 1, 255)
+            self.counted_failures += 1
 
     def tries(self, rollout: int) -> int:
         """How many attempts have failed so far, for the back-off."""

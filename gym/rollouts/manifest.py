@@ -16,7 +16,7 @@ from typing import Any, cast
 import orjson
 
 from gym import __version__
-from gym.config.digests import differing, digest_of
+from gym.config.digests import digest_of
 from gym.config.errors import UserError
 from gym.config.roots import INSTALL_ROOT
 from gym.protocol.rollouts import ROLLOUT_ID
@@ -28,6 +28,13 @@ from gym.rollouts.store import LineFile
 
 _ATTEMPTS = b'  "next_attempt": {'
 """How the line begins that the attempts follow, one a line."""
+RESUMED_BY = "resumed_by"
+"""Key: the runs that went on, in order."""
+CHANGED = "changed_on_resume"
+"""Key: options and configuration keys that some run changed, which it was allowed to."""
+
+_NEEDED = {"asked", "bad_rows", "config_keys", "expected", "invalid", "positional_rows", "rows", "source", "source_digest", "tasks_digest"}
+"""What resuming reads in a manifest."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,12 @@ def asked_for(options: CollectOptions) -> dict[str, Any]:
     }
 
 
+def note_resumed(head: dict[str, Any], run_id: str, changed: list[str]) -> None:
+    """Note in a manifest's head that a run went on with it, and what it changed."""
+    head[RESUMED_BY] = [*head.get(RESUMED_BY, []), run_id]
+    head[CHANGED] = sorted({*head.get(CHANGED, []), *changed})
+
+
 class Manifest:
     """The manifest of one run and its journal of attempts."""
 
@@ -62,15 +75,16 @@ class Manifest:
         self.journal = LineFile(files.attempts)
 
     @classmethod
-    def resumed(cls, files: OutputFiles, identity: Identity, head: dict[str, Any]) -> "Manifest":
-        """Go on with a manifest that is on file: it stays as it is until the end. Raises StoreError."""
+    def resumed(cls, files: OutputFiles, identity: Identity, head: dict[str, Any], changed: list[str]) -> "Manifest":
+        """Go on with a manifest that is on file. It stays as it is until the end, and the journal says who went on. Raises StoreError.
+
+        `changed` names what is not as it was.
+        """
         self = cls.__new__(cls)
-        self._files = files
-        self._head = {**head, "resumed_by": [*head.get("resumed_by", []), identity.run_id]}
-        changed = differing(identity.config_keys, head["config_keys"])
-        if changed:
-            self._head["unsafe_keys"] = sorted({*head.get("unsafe_keys", []), *changed})
+        self._files, self._head = files, head
+        note_resumed(head, identity.run_id, changed)
         self.journal = LineFile(files.attempts)
+        self.journal.write(orjson.dumps({RESUMED_BY: identity.run_id, CHANGED: changed}, option=orjson.OPT_APPEND_NEWLINE))
         return self
 
     def reserve(self, rollout_id: str, attempt: int) -> None:
@@ -110,6 +124,7 @@ def _head(identity: Identity, options: CollectOptions, prepared: Prepared) -> di
         "asked": asked_for(options),
         "rows": prepared.rows,
         "bad_rows": prepared.bad_rows,
+        "positional_rows": prepared.positional_rows,
         "expected": prepared.expected,
         "invalid": prepared.invalid,
         "num_repeats": options.num_repeats,
@@ -136,7 +151,7 @@ def read_head(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except orjson.JSONDecodeError:
         head = None
-    if not isinstance(head, dict) or not {"asked", "config_keys", "invalid", "tasks_digest"} <= head.keys():
+    if not isinstance(head, dict) or not head.keys() >= _NEEDED:
         raise UserError(f"{path} is no manifest of this version, so the run cannot be resumed: choose another --output, or use --overwrite")
     return cast("dict[str, Any]", head)
 

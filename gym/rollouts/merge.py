@@ -19,7 +19,7 @@ from gym.rollouts.collect import Summary
 from gym.rollouts.coverage import coverage_of
 from gym.rollouts.files import OutputFiles, write_json
 from gym.rollouts.lock import run_lock
-from gym.rollouts.manifest import read_head, read_next_attempts, write_manifest
+from gym.rollouts.manifest import CHANGED, RESUMED_BY, read_head, read_next_attempts, write_manifest
 from gym.rollouts.metrics import compute_metrics
 from gym.rollouts.resume import read_back
 
@@ -72,12 +72,15 @@ def _whole(parts: list[OutputFiles]) -> dict[str, Any]:
         raise UserError(
             f"not all shards of one run are named: {listed(missing or sorted(shards))} {'are missing' if missing else 'are given'}"
         )
-    sums = {key: sum(head[key] for head in heads) for key in ("rows", "bad_rows", "expected", "invalid")}
+    sums = {key: sum(head[key] for head in heads) for key in ("rows", "bad_rows", "positional_rows", "expected", "invalid")}
+    changed = sorted({key for head in heads for key in head.get(CHANGED, [])})
     return {
         **first,
         **sums,
         "asked": {**first["asked"], "--shard": None},
         "max_rollout_attempts": max(head["max_rollout_attempts"] for head in heads),
+        RESUMED_BY: [run_id for head in heads for run_id in head.get(RESUMED_BY, [])],
+        CHANGED: changed,
         "merged_from": [head["run_id"] for head in heads],
     }
 

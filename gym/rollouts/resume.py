@@ -3,13 +3,13 @@
 Invariant: a rollout that has a row is done and is not run again. Of the others the newest reserved attempt
 decides: recorded as failed, it is tried again while it may be; not recorded, it is owed, and gets a
 new attempt. The tasks are those of the first run, from its own file; the input is compared and not read again.
-Files are streamed, and a rollout costs a few bytes. A torn last line is cut; any other line that is not of
-this run is refused, for the file is somebody else's.
+Files are streamed, and a rollout costs a few bytes. A torn last line is cut, once everything else has been found
+to be of this run; any other line that is not is refused, for the file is somebody else's.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,10 +28,11 @@ from gym.protocol.rollouts import (
     ROLLOUT_ID,
     Outcome,
 )
+from gym.rollouts.coverage import Coverage, coverage_of
 from gym.rollouts.files import OutputFiles
 from gym.rollouts.ledger import Ledger
 from gym.rollouts.lines import LineTable
-from gym.rollouts.manifest import asked_for, read_head, read_next_attempts
+from gym.rollouts.manifest import CHANGED, RESUMED_BY, asked_for, note_resumed, read_head, read_next_attempts
 from gym.rollouts.options import CollectOptions
 from gym.rollouts.outcomes import INVALID_TASK, MASKED_RESULT, Failure
 from gym.rollouts.source import INPUT_MARK, Prepared, Stopped
@@ -50,6 +51,30 @@ class Past:
     ledger: Ledger
     closed: bytearray
     """1 for each rollout that is not run again."""
+    changed: list[str]
+    """What is not as it was, by the names of options and keys."""
+    torn: dict[str, int]
+    """Bytes cut from the ends of files, where there were any."""
+    run_ids: list[str]
+    """The earlier runs, in order."""
+    before: Coverage
+    """The account as they left it."""
+
+    @property
+    def to_run(self) -> int:
+        """Rollouts that are run now: owed ones, and failed ones with attempts left."""
+        return self.prepared.tasks - sum(self.closed)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the launch record says of it."""
+        return {
+            "run_ids": self.run_ids,
+            "ended_before": self.before.expected - self.before.owed,
+            "to_run": self.to_run,
+            "attempts_before": self.before.attempts,
+            "changed": self.changed,
+            "torn_bytes_cut": self.torn,
+        }
 
 
 def begun(files: OutputFiles) -> bool:
@@ -57,39 +82,64 @@ def begun(files: OutputFiles) -> bool:
     if files.manifest.exists():
         read_head(files.manifest)
         return True
-    for path in (files.output, files.attempts):
+    # A run that was killed before it had a manifest leaves the tasks, and beside them failures, and no more.
+    foreign = [files.output, files.attempts, files.coverage, files.metrics, files.model_calls]
+    foreign += [] if files.materialized.exists() else [files.failures]
+    for path in foreign:
         if path.exists() and path.stat().st_size:
-            raise UserError(f"{path} has no manifest ({files.manifest.name}) beside it, so it cannot be resumed: choose another --output")
+            raise UserError(
+                f"{path} has no manifest ({files.manifest.name}) beside it, so it cannot be resumed: "
+                "choose another --output, or replace it with --overwrite"
+            )
     return False
 
 
-def check_same(files: OutputFiles, options: CollectOptions, config_keys: Mapping[str, str]) -> None:
-    """Raise UserError that names what differs from the earlier run: options, and keys of the configuration."""
-    head = read_head(files.manifest)
+def check_same(files: OutputFiles, head: dict[str, Any], options: CollectOptions, config_keys: Mapping[str, str]) -> list[str]:
+    """The names of options and configuration keys that are not as in the earlier run. Raises UserError that names them, unless allowed."""
     now, then = asked_for(options), cast("dict[str, Any]", head["asked"])
-    different = [f"{name} ({then.get(name)!r} then, {value!r} now)" for name, value in now.items() if then.get(name) != value]
-    different += differing(config_keys, cast("dict[str, str]", head["config_keys"]))
+    asked = {name: f"{name} ({then.get(name)!r} then, {value!r} now)" for name, value in now.items() if then.get(name) != value}
+    keys = differing(config_keys, cast("dict[str, str]", head["config_keys"]))
+    different = [*asked.values(), *keys]
     if different and not options.allow_unsafe_resume:
-        shown = different if len(different) <= 8 else [*different[:8], f"{len(different) - 8} more"]
         raise UserError(
-            f"--resume: {files.output} was begun with another {listed(shown)}: give the same again, or mix them with --allow-unsafe-resume"
+            f"--resume: {files.output} was begun with another {listed(different)}: "
+            "give the same again, or mix them with --allow-unsafe-resume"
         )
+    changed = [*asked, *keys]
+    if _digest(options.input) != head["source_digest"]:
+        if not options.allow_unsafe_resume:
+            raise UserError(
+                f"--resume: the rows in {options.input} are not those that {files.output} was begun with ({head['source']}): "
+                "give the same file, or go on with the old rows with --allow-unsafe-resume"
+            )
+        changed.append("--input")
+    return changed
+
+
+def check_first_line(path: Path) -> None:
+    """A look at an output before anything is started: raise UserError if its first line is no rollout's row."""
+    try:
+        with path.open("rb") as lines:
+            line = lines.readline()
+        if line.endswith(b"\n"):
+            orjson.loads(line)[ROLLOUT_ID]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UserError(f"--resume: {path} cannot be read: {error.strerror or error}") from None
+    except (KeyError, TypeError, ValueError):
+        raise _foreign(path, 1) from None
 
 
 def read_past(
     files: OutputFiles, options: CollectOptions, config_keys: Mapping[str, str], stopped: Callable[[], bool] = lambda: False
 ) -> Past:
     """Read everything back. Raises UserError if it is not the same run or not ours, Stopped if `stopped()` says so, OSError."""
-    check_same(files, options, config_keys)
     head = read_head(files.manifest)
-    if not options.allow_unsafe_resume and _digest(options.input) != head["source_digest"]:
-        raise UserError(
-            f"--resume: the rows in {options.input} are not those that {files.output} was begun with ({head['source']}): "
-            "give the same file, or go on with the old rows with --allow-unsafe-resume"
-        )
-    for path in (files.output, files.failures, files.attempts):
-        cut_torn_line(path)
-    return _Reader(files, head, options.attempts, stopped).past()
+    changed = check_same(files, head, options, config_keys)
+    past = _Reader(files, head, options.attempts, stopped).past()
+    torn = {path.name: cut for path in (files.output, files.failures, files.attempts) if (cut := cut_torn_line(path))}
+    return replace(past, changed=changed, torn=torn)
 
 
 def read_back(files: OutputFiles, attempts: int) -> Past:
@@ -101,11 +151,12 @@ class _Reader:
     """One pass over each of the files."""
 
     def __init__(self, files: OutputFiles, head: dict[str, Any], attempts: int, stopped: Callable[[], bool]) -> None:
-        self._files, self._head, self._stopped = files, head, stopped
+        self._files, self._head, self._attempts, self._stopped = files, head, attempts, stopped
         invalid = int(head["invalid"])
         tasks = int(head["expected"]) - invalid
         self._table, self._ledger = LineTable(tasks), Ledger(tasks, invalid, attempts)
         self._retry, self._rows = bytearray(tasks), bytearray(tasks)
+        self._invalid = 0
         self._prepared = Prepared(
             files.materialized,
             files.failures,
@@ -113,6 +164,7 @@ class _Reader:
             bad_rows=head["bad_rows"],
             tasks=tasks,
             invalid=invalid,
+            positional_rows=head["positional_rows"],
             source_digest=head["source_digest"],
             tasks_digest=head["tasks_digest"],
         )
@@ -126,9 +178,16 @@ class _Reader:
         except (LookupError, ValueError, OverflowError):
             raise _foreign(self._files.manifest, 0) from None
         self._each(self._files.attempts, self._read_attempt)
+        if self._ledger.reserved and not self._files.output.exists():
+            raise UserError(f"--resume: {self._files.output} is gone, and rollouts were in it: put it back, or begin anew with --overwrite")
         self._each(self._files.output, self._read_row)
         self._each(self._files.failures, self._read_failure)
-        return Past(self._head, self._prepared, self._ledger, self._ledger.reopen(self._retry))
+        if self._invalid != self._prepared.invalid:
+            raise UserError(f"--resume: {self._files.failures} is not as the run left it: put it back, or begin anew with --overwrite")
+        closed = self._ledger.reopen(self._retry)
+        before = coverage_of(self._ledger, invalid=self._prepared.invalid, max_attempts=self._attempts)
+        run_ids = [self._head["run_id"], *self._head.get(RESUMED_BY, [])]
+        return Past(self._head, self._prepared, self._ledger, closed, [], {}, run_ids, before)
 
     def _read_tasks(self) -> None:
         digest, path = hashlib.sha256(), self._files.materialized
@@ -146,6 +205,9 @@ class _Reader:
             raise UserError(f"--resume: {path} is not as the run wrote it, so its tasks are not known: begin anew with --overwrite")
 
     def _read_attempt(self, number: int, entry: dict[str, Any]) -> None:
+        if RESUMED_BY in entry:
+            note_resumed(self._head, entry[RESUMED_BY], entry[CHANGED])
+            return
         self._ledger.restore(self._line(entry["rollout_id"]), int(entry["attempt"]) + 1)
 
     def _read_row(self, number: int, row: dict[str, Any]) -> None:
@@ -160,7 +222,7 @@ class _Reader:
         if row.get("mask_sample"):
             kind = row.get("failure_kind")
             failure = Failure(MASKED_RESULT, "", kind, not rule(kind).retry, "environment", "delivered")
-            ledger.charge(rollout, failure)
+            ledger.recall(rollout, failure)
             self._retry[rollout] = failure.retry
             ledger.settle(rollout, Outcome.MASKED)
         elif reward is None:
@@ -171,18 +233,26 @@ class _Reader:
     def _read_failure(self, number: int, row: dict[str, Any]) -> None:
         if row.get(FAILURE_CLASS) == INVALID_TASK:
             self._prepared.first_problem = self._prepared.first_problem or row[FAILURE_MESSAGE]
+            self._invalid += 1
             return
         rollout, attempt = self._line(row[ROLLOUT_ID]), int(row[ATTEMPT_INDEX])
         record = cast("dict[str, Any]", row[FAILURE_RECORD])
         terminal = bool(record["failure"]["terminal"])
         failure = Failure(
-            row[FAILURE_CLASS], "", row[FAILURE_KIND], terminal, record["source"], record["delivery"], stage=row[FAILURE_STAGE]
+            row[FAILURE_CLASS],
+            "",
+            row[FAILURE_KIND],
+            terminal,
+            record["source"],
+            record["delivery"],
+            stage=row[FAILURE_STAGE],
+            http_status=record.get("http_status"),
         )
         ledger = self._ledger
-        ledger.charge(rollout, failure)
+        ledger.recall(rollout, failure)
         ledger.restore(rollout, attempt + 1)
         if not self._rows[rollout] and attempt + 1 == ledger.next_attempt(rollout):
-            self._retry[rollout] = failure.retry
+            self._retry[rollout] = 2 if failure.refused else failure.retry  # by now there may be a better key
             ledger.settle(rollout, Outcome.FAILED, kind=failure.kind or failure.failure_class)
 
     def _line(self, rollout_id: str) -> int:
@@ -197,6 +267,8 @@ class _Reader:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 self._give_way(number)
+                if not line.endswith(b"\n"):
+                    return  # torn, and cut once all is known to be ours
                 try:
                     read(number, orjson.loads(line))
                 except (LookupError, TypeError, AttributeError, ValueError, OverflowError):

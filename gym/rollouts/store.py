@@ -16,10 +16,13 @@ class StoreError(UserError):
     """A result could not be written; the run must stop, for its results have nowhere to go."""
 
 
-def cut_torn_line(path: Path) -> None:
-    """Cut what follows the last newline: a line that a killed writer did not finish. Raises OSError; a file that is not there is well."""
+def cut_torn_line(path: Path) -> int:
+    """Cut what follows the last newline: a line that a killed writer did not finish. Return its bytes; 0 also where there is no file.
+
+    Raises OSError.
+    """
     if not path.exists():
-        return
+        return 0
     with path.open("r+b") as file:
         end = file.seek(0, os.SEEK_END)
         start = end
@@ -33,6 +36,7 @@ def cut_torn_line(path: Path) -> None:
                 break
         if start != end:
             file.truncate(start)
+        return end - start
 
 
 class LineFile:

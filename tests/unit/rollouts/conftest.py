@@ -12,7 +12,7 @@ import pytest
 from gym.config.plan import Route
 from gym.rollouts import collect as collect_module
 from gym.rollouts import dispatch as dispatch_module
-from gym.rollouts.collect import Summary, collect
+from gym.rollouts.collect import Launch, Summary, collect
 from gym.rollouts.files import OutputFiles
 from gym.rollouts.options import CollectOptions
 from gym.rollouts.targets import Targets
@@ -95,10 +95,10 @@ class Bench:
         self.dispatcher = FakeDispatcher(script)
         return self.dispatcher
 
-    async def collect(self, targets: Targets = TARGETS, **options: Any) -> Summary:
+    async def collect(self, targets: Targets = TARGETS, on_launch: Callable[[Launch], None] | None = None, **options: Any) -> Summary:
         """Run it, and check what must hold of every run."""
         asked = CollectOptions(input=self.input, output=self.files.output, **options)
-        summary = await collect(asked, targets, self.dispatcher, run_id="run", config_keys=self.config_keys)
+        summary = await collect(asked, targets, self.dispatcher, run_id="run", config_keys=self.config_keys, on_launch=on_launch)
         self.check(summary)
         return summary
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,14 @@ class FakeDispatcher:
         index = int(request["episode_id"]["rollout_id"].partition("-")[0])
         await asyncio.sleep(60 if index >= int(sys.argv[2]) else 0.002)
         result = {"responses_create_params": {"input": "q"}, "response": {"output": ["x" * 1000]}, "reward": 1.0}
-        return 200, orjson.dumps({"episode_id": request["episode_id"], "task_id": request["task"]["task_id"], "result": result})
+        reply = {"result": result}
+        if int(sys.argv[4]):
+            once, ever, masked = index % 10 == 1 and not request["episode_id"]["attempt"], index % 10 == 2, index % 100 == 3
+            if once or ever:
+                reply = {"failure": {"failure_reason": "broke", "terminal": ever, "failure_kind": "agent_run_error"}}
+            if masked:
+                reply = {"result": {**result, "reward": None, "mask_sample": True}}
+        return 200, orjson.dumps({"episode_id": request["episode_id"], "task_id": request["task"]["task_id"], **reply})
 
 folder = Path(sys.argv[1])
 if int(sys.argv[3]):
@@ -137,13 +145,18 @@ def test_killed_at_random_moments_and_resumed_every_rollout_is_there_once(tmp_pa
         process.communicate(timeout=20)
     last = _start(tmp_path, rows=rows, stuck_from=rows, resume=True)
     _, errors = last.communicate(timeout=60)
-    assert last.returncode == 0, errors
+    assert last.returncode == 76, errors
     assert kills >= 10
     ids = [row["_ng_rollout_id"] for row in _lines(tmp_path / "out.jsonl")]
-    assert sorted(ids) == sorted(f"{index}-0" for index in range(rows))
+    assert sorted(ids) == sorted(f"{index}-0" for index in range(rows) if index % 10 != 2)
+    failed = Counter((row["_ng_rollout_id"], row["_ng_attempt_index"]) for row in _lines(tmp_path / "out_failures.jsonl"))
+    assert set(failed.values()) == {1}
     coverage = orjson.loads((tmp_path / "out_coverage.json").read_bytes())
-    assert (coverage["expected"], coverage["measured"], coverage["complete"]) == (rows, rows, True)
-    assert rows <= coverage["attempts"] <= rows + 8 * kills, "only what was in flight is done again"
+    ended = {outcome: coverage[outcome] for outcome in ("expected", "measured", "masked", "unscored", "failed", "owed")}
+    assert ended == {"expected": rows, "measured": rows - 165, "masked": 15, "unscored": 0, "failed": 150, "owed": 0}
+    tried_again = 150 + 2 * 15
+    assert rows <= coverage["attempts"] <= rows + tried_again + 8 * kills, "only what was in flight is done again"
+    assert coverage["counted_failures"] == sum(not one.endswith("2-0") for one, _ in failed) + 15
 
 
 def _wait_for_start(process: "subprocess.Popen[str]", lock: Path) -> None:

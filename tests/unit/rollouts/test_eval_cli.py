@@ -60,15 +60,42 @@ def test_shards_are_merged_and_a_finished_run_is_resumed(tmp_path: Path) -> None
     again = _run([*_EXAMPLE, "--output", str(whole), "--resume"])
     assert again.exit_code == 0, again.output
     assert "resumed: 5 rollouts ended before, 0 to run" in again.stderr
-    changed = "++policy_model.responses_api_models.scripted_model.description=x"
+    changed = "++policy_model.responses_api_models.scripted_model.max_calls_per_rollout=99"
     other = _run([*_EXAMPLE, changed, "--output", str(whole), "--resume"])
     assert isinstance(other.exception, UserError)
-    assert "begun with another policy_model.responses_api_models.scripted_model.description" in str(other.exception)
+    assert "begun with another policy_model.responses_api_models.scripted_model.max_calls_per_rollout" in str(other.exception)
 
 
-@pytest.mark.parametrize("options", [["--resume", "--overwrite"], ["--allow-unsafe-resume"]])
-def test_options_that_do_not_go_together(tmp_path: Path, options: list[str]) -> None:
-    assert _run([*_EXAMPLE, "--output", str(tmp_path / "out.jsonl"), *options]).exit_code == 2
+def test_a_run_is_resumed_and_another_configuration_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = tmp_path / "out.jsonl"
+    example = [*_EXAMPLE, "--output", str(output), "--limit", "3"]
+    first = _run([*example, "--resume", "--json"])
+    assert first.exit_code == 0, first.output
+    launch, done = _records(first.stdout)
+    assert launch["resumed"] is None, "there was nothing to resume"
+    assert done["resumed"] is None
+    rows = output.read_bytes().splitlines(keepends=True)
+    output.write_bytes(rows[0] + rows[1] + rows[2][:20])
+    again = _run([*example, "--resume", "--json"])
+    assert again.exit_code == 0, again.output
+    launch, done = _records(again.stdout)
+    assert (launch["resumed"]["ended_before"], launch["resumed"]["to_run"]) == (2, 1)
+    assert launch["resumed"]["torn_bytes_cut"] == {"out.jsonl": 20}
+    assert (done["resumed"]["measured_now"], done["coverage"]["measured"]) == (1, 3)
+    assert "resumed: 2 rollouts ended before, 1 to run" in again.stderr
+    assert "the last line of out.jsonl was torn: 20 bytes are cut" in again.stderr
+    monkeypatch.setattr("gym.runtime.launch.launch", lambda *_, **__: pytest.fail("servers were started"))
+    key = "policy_model.responses_api_models.scripted_model.max_calls_per_rollout"
+    other = _run([*example, "--resume", f"++{key}=99"])
+    assert isinstance(other.exception, UserError)
+    assert f"was begun with another {key}: give the same again" in str(other.exception)
+    foreign = output.read_bytes()
+    output.write_bytes(b'{"text":"somebody\'s"}\n')
+    for options, says in ((["--resume"], "out.jsonl:1 is no line of this run"), (["--resume", "--limit", "2"], "--limit (3 then, 2 now)")):
+        said = _run([*example, *options])
+        assert isinstance(said.exception, UserError)
+        assert says in str(said.exception)
+    output.write_bytes(foreign)
 
 
 def test_a_bad_row_gives_76(tmp_path: Path) -> None:
@@ -111,7 +138,16 @@ def test_mistakes_are_said_before_anything_starts(tmp_path: Path, options: list[
 
 @pytest.mark.parametrize(
     "options",
-    [["--concurrency", "0"], ["--attempts", "0"], ["--limit", "-1"], ["--dataset", "a", "--input", "b"], ["--run", "x"], ["notanoverride"]],
+    [
+        ["--concurrency", "0"],
+        ["--attempts", "0"],
+        ["--limit", "-1"],
+        ["--dataset", "a", "--input", "b"],
+        ["--run", "x"],
+        ["notanoverride"],
+        ["--resume", "--overwrite"],
+        ["--allow-unsafe-resume"],
+    ],
 )
 def test_wrong_usage_is_2(tmp_path: Path, options: list[str]) -> None:
     assert _run([*_EXAMPLE, "--output", str(tmp_path / "out.jsonl"), *options]).exit_code == 2

@@ -41,6 +41,19 @@ async def test_shards_make_the_same_whole_as_one_run(bench: "Bench") -> None:
     assert resumed.coverage.expected == whole.coverage.expected
 
 
+async def test_the_whole_says_what_was_changed_in_a_shard(bench: "Bench") -> None:
+    bench.rows([{"x": index} for index in range(6)])
+    outputs = await _shards(bench, 2)
+    bench.config_keys = {**bench.config_keys, "policy_model.model": "2"}
+    bench.files = OutputFiles(outputs[1])
+    await bench.collect(shard=(2, 2), num_repeats=2, attempts=2, resume=True, allow_unsafe_resume=True)
+    bench.files = OutputFiles(bench.folder / "out.jsonl")
+    merge(bench.files.output, outputs)
+    assert bench.manifest["changed_on_resume"] == ["policy_model.model"]
+    assert bench.manifest["resumed_by"] == ["run"]
+    assert bench.manifest["positional_rows"] == 6
+
+
 async def test_what_is_not_all_of_one_run_is_refused(bench: "Bench") -> None:
     bench.rows(6)
     first, second = await _shards(bench, 2)

@@ -1,14 +1,17 @@
 """A run that is resumed: nothing lost, nothing twice, and nothing of somebody else's."""
 
 import fcntl
+import os
 import random
 import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gym.client import CallError
 from gym.config.errors import UserError
 from gym.rollouts.collect import check_before_start
 from gym.rollouts.lines import LineTable
@@ -34,6 +37,14 @@ def _spoil(path: Path, content: bytes | None, *, anew: bool) -> None:
         path.unlink()
     else:
         path.write_bytes(content if anew else path.read_bytes() + content)
+
+
+def _somebodys(path: Path, *, folder: bool) -> Path:
+    if folder:
+        path.mkdir()
+        path = path / "1.jsonl"
+    path.write_bytes(b"somebody's\n")
+    return path
 
 
 async def test_only_what_has_no_row_is_run_and_gets_a_new_attempt(bench: "Bench") -> None:
@@ -78,8 +89,6 @@ async def test_failures_are_tried_again_while_attempts_last(bench: "Bench") -> N
 
 
 async def test_a_dead_server_of_the_first_run_costs_nothing_in_the_second(bench: "Bench") -> None:
-    from gym.client import CallError
-
     bench.rows(4)
     bench.script(lambda *_: CallError("nobody listens", kind="agent_request_failed", delivery="not_sent"))
     assert (await bench.collect(attempts=2)).coverage.failed == 4
@@ -93,6 +102,23 @@ async def test_nothing_to_resume_is_begun(bench: "Bench") -> None:
     assert (await bench.collect(resume=True)).coverage.measured == 2
 
 
+@pytest.mark.parametrize("name", ["failures", "coverage", "metrics", "attempts", "model_calls"])
+async def test_what_is_there_without_a_run_is_not_removed(bench: "Bench", name: str) -> None:
+    bench.rows(2)
+    path = _somebodys(getattr(bench.files, name), folder=name == "model_calls")
+    with pytest.raises(UserError, match=r"has no manifest .* replace it with --overwrite"):
+        await bench.collect(resume=True)
+    assert path.read_bytes() == b"somebody's\n"
+
+
+async def test_failures_that_are_gone_are_missed(bench: "Bench") -> None:
+    bench.rows([{"instance_id": "a"}, b"no json\n"])
+    await bench.collect()
+    bench.files.failures.unlink()
+    with pytest.raises(UserError, match=r"out_failures.jsonl is not as the run left it"):
+        await bench.collect(resume=True)
+
+
 async def test_what_changed_is_named(bench: "Bench") -> None:
     bench.rows(3)
     await bench.collect(limit=2)
@@ -100,7 +126,7 @@ async def test_what_changed_is_named(bench: "Bench") -> None:
     with pytest.raises(UserError, match=r"another --limit \(2 then, None now\), policy_model.temperature.*policy_model.top_p"):
         await bench.collect(resume=True)
     assert (await bench.collect(resume=True, allow_unsafe_resume=True)).coverage.expected == 2
-    assert bench.manifest["unsafe_keys"] == ["policy_model.temperature", "policy_model.top_p"]
+    assert bench.manifest["changed_on_resume"] == ["--limit", "policy_model.temperature", "policy_model.top_p"]
 
 
 async def test_other_rows_are_refused_or_left_alone(bench: "Bench") -> None:
@@ -110,6 +136,60 @@ async def test_other_rows_are_refused_or_left_alone(bench: "Bench") -> None:
     with pytest.raises(UserError, match="are not those that"):
         await bench.collect(resume=True)
     assert (await bench.collect(resume=True, allow_unsafe_resume=True)).coverage.expected == 3
+    assert bench.manifest["changed_on_resume"] == ["--input"]
+
+
+async def test_what_a_killed_run_changed_is_not_forgotten(bench: "Bench") -> None:
+    bench.rows(3)
+    await bench.collect()
+    _killed(bench, lines=2)
+    with bench.files.attempts.open("ab") as journal:
+        journal.write(b'{"resumed_by":"second","changed_on_resume":["policy_model.model"]}\n{"rollout_id":"2-0","attempt":1}\n')
+    summary = await bench.collect(resume=True)
+    assert bench.manifest["resumed_by"] == ["second", "run"]
+    assert bench.manifest["changed_on_resume"] == ["policy_model.model"]
+    assert summary.past is not None
+    assert summary.past.run_ids == ["run", "second"]
+
+
+async def test_the_records_tell_what_was_there_and_what_is_new(bench: "Bench") -> None:
+    bench.rows([{"instance_id": f"t{index}"} for index in range(10)] + [b"no json\n"])
+    await bench.collect()
+    _killed(bench, lines=4, torn=b"{half")
+    launches: list[dict[str, Any]] = []
+    summary = await bench.collect(resume=True, on_launch=lambda launch: launches.append(launch.as_dict()))
+    (launch,) = launches
+    assert (launch["expected"], launch["bad_rows"]) == (11, 1)
+    assert launch["resumed"] == {
+        "run_ids": ["run"],
+        "ended_before": 5,
+        "to_run": 6,
+        "attempts_before": 7,
+        "changed": [],
+        "torn_bytes_cut": {"out.jsonl": 5, "out_attempts.jsonl": 5},
+    }
+    done = summary.as_dict()
+    assert done["resumed"] == {"run_ids": ["run"], "ended_before": 5, "measured_now": 6, "attempts_now": 6}
+    assert (done["coverage"]["measured"], done["coverage"]["failed"], done["coverage"]["attempts"]) == (10, 1, 13)
+
+
+async def test_credentials_that_were_refused_are_tried_again(bench: "Bench") -> None:
+    bench.rows(3)
+    refusal = bench.failure("agent_request_failed", http_status=401, terminal=True, stage="agent")
+    bench.script(lambda rollout, *_: refusal if rollout == "1-0" else bench.result())
+    assert (await bench.collect(concurrency=1)).exit_code == 1
+    bench.script(lambda *_: bench.result())
+    assert (await bench.collect(resume=True)).coverage.measured == 3
+
+
+async def test_a_server_that_stays_dead_can_be_waited_for_as_often_as_one_likes(bench: "Bench") -> None:
+    bench.rows(1)
+    dead = CallError("nobody listens", kind="agent_request_failed", delivery="not_sent")
+    bench.script(lambda *_: dead)
+    for number in range(4):
+        assert (await bench.collect(attempts=100, resume=True)).coverage.attempts == 100 * (number + 1)
+    bench.script(lambda *_: bench.result())
+    assert (await bench.collect(attempts=100, resume=True)).coverage.measured == 1
 
 
 @pytest.mark.parametrize(
@@ -124,6 +204,9 @@ async def test_other_rows_are_refused_or_left_alone(bench: "Bench") -> None:
             "out.jsonl:4: rollout '0-0' stands there a second time",
         ),
         ("failures", b"[]\n", "out_failures.jsonl:1 is no line of this run"),
+        ("output", b'{"text":1}\nwithout an end', "out.jsonl:4 is no line of this run"),
+        ("output", None, "out.jsonl is gone, and rollouts were in it"),
+        ("materialized", None, "out_materialized_inputs.jsonl is gone"),
         ("failures", b'{"_ng_rollout_id":"0-0"}\n', "out_failures.jsonl:1 is no line of this run"),
         ("materialized", b"{}\n", "is not as the run wrote it"),
         ("manifest", None, "has no manifest"),
@@ -158,15 +241,27 @@ def test_a_second_collector_a_file_for_a_folder_and_no_leave_are_told_before_the
         check_before_start(tmp_path / "new" / "out.jsonl", overwrite=False, inputs=[])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a file system needs root")
+def test_a_folder_on_a_disk_that_is_read_only(tmp_path: Path) -> None:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=64k", "tmpfs", str(tmp_path)], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
+    try:
+        with pytest.raises(UserError, match="no leave to write"):
+            check_before_start(tmp_path / "out.jsonl", overwrite=False, inputs=[])
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
 @pytest.mark.parametrize(
     ("content", "kept"), [(b"", b""), (b"a", b""), (b"a\n", b"a\n"), (b"a\nb", b"a\n"), (b"a\n" + b"b" * 200_000, b"a\n")]
 )
 def test_a_torn_last_line_is_cut(tmp_path: Path, content: bytes, kept: bytes) -> None:
     path = tmp_path / "lines"
     path.write_bytes(content)
-    cut_torn_line(path)
+    assert cut_torn_line(path) == len(content) - len(kept)
     assert path.read_bytes() == kept
-    cut_torn_line(tmp_path / "none")
+    assert cut_torn_line(tmp_path / "none") == 0
 
 
 def test_a_table_of_lines_finds_each() -> None:
