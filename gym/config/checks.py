@@ -154,26 +154,26 @@ def _budgets(
     worker: float | None = getattr(agent.config, field) if agent is not None and field is not None else None
     ttl, episode, cleanup = _ttl(server), config.default_episode_timeout_seconds, config.cleanup_timeout_seconds
     if agent is not None and field is not None and worker is not None and episode is not None and worker >= episode:
-        message = f"the episode of '{environment.name}' ends too early: {field} {worker:g} s does not fit into its {episode:g} s"
-        refuse(agent, (field,), message, f"set {field} below {episode:g}, or raise default_episode_timeout_seconds")
+        message = f"the episode of '{environment.name}' ends too early: {field} {worker:.12g} s does not fit into its {episode:.12g} s"
+        refuse(agent, (field,), message, f"set {field} below {episode:.12g}, or raise default_episode_timeout_seconds")
     if server is None or ttl is None:
         return problems
     at: KeyPath = ("sandbox_config", "ttl_s")
     if episode is not None and episode + 3 * cleanup >= ttl:
         total = episode + 3 * cleanup
         message = (
-            f"the sandbox ends too early for '{environment.name}': episode {episode:g} + 3 × cleanup {cleanup:g} = {total:g} s "
-            f"does not fit into ttl_s {ttl:g} s"
+            f"the sandbox ends too early for '{environment.name}': episode {episode:.12g} + 3 × cleanup {cleanup:.12g} = {total:.12g} s "
+            f"does not fit into ttl_s {ttl:.12g} s"
         )
-        refuse(server, at, message, f"set ttl_s above {total:g}, or lower default_episode_timeout_seconds of '{environment.name}'")
+        refuse(server, at, message, f"set ttl_s above {total:.12g}, or lower default_episode_timeout_seconds of '{environment.name}'")
     step: float = getattr(server.config, "setup_timeout", _CAPTURE_SECONDS)
     if agent is not None and worker is not None and worker + 2 * step + _STOP_SECONDS >= ttl:
         total = worker + 2 * step + _STOP_SECONDS
         message = (
-            f"the sandbox ends too early for '{agent.name}': {field} {worker:g} + 2 × patch capture {step:g} + stop {_STOP_SECONDS} "
-            f"= {total:g} s does not fit into ttl_s {ttl:g} s"
+            f"the sandbox ends too early for '{agent.name}': {field} {worker:.12g} + 2 × patch capture {step:.12g} + stop {_STOP_SECONDS} "
+            f"= {total:.12g} s does not fit into ttl_s {ttl:.12g} s"
         )
-        refuse(server, at, message, f"set ttl_s above {total:g}, or lower {field} of '{agent.name}'")
+        refuse(server, at, message, f"set ttl_s above {total:.12g}, or lower {field} of '{agent.name}'")
     return problems
 
 

@@ -75,8 +75,11 @@ class OutputFiles:
         """Every file that a run leaves, the lock aside."""
         return (self.output, self.failures, self.materialized, self.manifest, self.attempts, self.coverage, self.metrics)
 
-    def check_new(self, *, overwrite: bool, resume: bool = False, inputs: Iterable[Path] = ()) -> None:
-        """Raise UserError if the output cannot be begun: it exists, is no plain file, or is one of the inputs."""
+    def check_new(self, *, overwrite: bool, resume: bool | None = False, inputs: Iterable[Path] = ()) -> None:
+        """Raise UserError if the output cannot be begun: it exists, is no plain file, or is one of the inputs.
+
+        `resume` is None where nothing can be gone on with.
+        """
         if not self.output.name or self.output.is_dir():
             raise UserError(f"--output {self.output} is a folder: name a file, such as {self.output / 'out.jsonl'}")
         for path in self.results:
@@ -88,7 +91,7 @@ class OutputFiles:
         if existing and not overwrite and not resume:
             raise UserError(
                 f"the output exists already ({', '.join(existing)} in {self.output.parent}): "
-                "choose another --output, go on with it with --resume, or replace it with --overwrite"
+                f"choose another --output, {'' if resume is None else 'go on with it with --resume, '}or replace it with --overwrite"
             )
 
     def check_writable(self) -> None:

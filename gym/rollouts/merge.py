@@ -29,7 +29,7 @@ _BLOCK = 1 << 20
 def merge(output: Path, shards: Iterable[Path], *, overwrite: bool = False) -> Summary:
     """Write the whole at `output`. Raises UserError if the shards are not all of one finished run."""
     files, parts = OutputFiles(output), [OutputFiles(path) for path in shards]
-    files.check_new(overwrite=overwrite, inputs=[path for part in parts for path in part.results])
+    files.check_new(overwrite=overwrite, resume=None, inputs=[path for part in parts for path in part.results])
     files.check_writable()
     twice = sorted({str(part.output) for part in parts if sum(other.output.resolve() == part.output.resolve() for other in parts) > 1})
     if twice:

@@ -97,7 +97,7 @@ def begun(files: OutputFiles) -> bool:
 def check_same(files: OutputFiles, head: dict[str, Any], options: CollectOptions, config_keys: Mapping[str, str]) -> list[str]:
     """The names of options and configuration keys that are not as in the earlier run. Raises UserError that names them, unless allowed."""
     now, then = asked_for(options), cast("dict[str, Any]", head["asked"])
-    asked = {name: f"{name} ({then.get(name)!r} then, {value!r} now)" for name, value in now.items() if then.get(name) != value}
+    asked = {name: f"{name} ({_given(then.get(name))} then, {_given(value)} now)" for name, value in now.items() if then.get(name) != value}
     keys = differing(config_keys, cast("dict[str, str]", head["config_keys"]))
     different = [*asked.values(), *keys]
     if different and not options.allow_unsafe_resume:
@@ -290,3 +290,7 @@ def _digest(path: Path) -> str:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _given(value: object) -> str:
+    return "none" if value is None else repr(value)
