@@ -123,7 +123,7 @@ async def test_what_changed_is_named(bench: "Bench") -> None:
     bench.rows(3)
     await bench.collect(limit=2)
     bench.config_keys = {"policy_model.model": "1", "policy_model.temperature": "3", "policy_model.top_p": "4"}
-    with pytest.raises(UserError, match=r"another --limit \(2 then, None now\), policy_model.temperature.*policy_model.top_p"):
+    with pytest.raises(UserError, match=r"another --limit \(2 then, none now\), policy_model.temperature.*policy_model.top_p"):
         await bench.collect(resume=True)
     assert (await bench.collect(resume=True, allow_unsafe_resume=True)).coverage.expected == 2
     assert bench.manifest["changed_on_resume"] == ["--limit", "policy_model.temperature", "policy_model.top_p"]
