@@ -6,6 +6,7 @@ the collector. stdout gets records with `--json` and nothing else; people are to
 
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -128,28 +129,23 @@ def merge(
     raise typer.Exit(summary.exit_code)
 
 
+@dataclass(frozen=True)
 class _Request:
     """The options of the command, before a data set has been chosen."""
 
-    def __init__(
-        self,
-        output: Path,
-        input: Path | None,
-        dataset: str | None,
-        agent: str | None,
-        env: str | None,
-        limit: int | None,
-        concurrency: int,
-        num_repeats: int | None,
-        attempts: int | None,
-        overwrite: bool,
-        resume: bool = False,
-        allow_unsafe_resume: bool = False,
-        shard: str | None = None,
-    ) -> None:
-        self.output, self.input, self.dataset, self.agent, self.env = output, input, dataset, agent, env
-        self.limit, self.concurrency, self.num_repeats, self.attempts, self.overwrite = limit, concurrency, num_repeats, attempts, overwrite
-        self.resume, self.allow_unsafe_resume, self.shard = resume, allow_unsafe_resume, shard
+    output: Path
+    input: Path | None
+    dataset: str | None
+    agent: str | None
+    env: str | None
+    limit: int | None
+    concurrency: int
+    num_repeats: int | None
+    attempts: int | None
+    overwrite: bool
+    resume: bool = False
+    allow_unsafe_resume: bool = False
+    shard: str | None = None
 
     def options(self, datasets: "tuple[DatasetBinding, ...]", default_agent: str | None) -> "CollectOptions":
         """What the collector is asked to do. Raises UserError if no rows can be found."""

@@ -31,15 +31,12 @@ def aggregate(
 
     Exit codes: 0 done; 1 a file cannot be read, or a line of it is no rollout; 2 wrong usage.
     """
-    from gym.config.errors import UserError
     from gym.rollouts.aggregate import aggregate as run_aggregate
     from gym.rollouts.aggregate import as_table
-    from gym.rollouts.files import write_json
+    from gym.rollouts.files import check_target, write_json
 
-    if output is not None and (
-        not output.parent.is_dir() or any(output.exists() and path.exists() and output.samefile(path) for path in files)
-    ):
-        raise UserError(f"--output {output}: name a file in a folder that is there, and none of the inputs")
+    if output is not None:
+        check_target(output, files, "the inputs")
     metrics = run_aggregate(files, progress=_progress())
     if output is not None:
         write_json(output, metrics)
@@ -68,7 +65,7 @@ def compare(
     from gym.config.errors import UserError
     from gym.rollouts.compare import compare as run_compare
 
-    found = run_compare([a], [b], progress=_progress())
+    found = run_compare(a, b, progress=_progress())
     if not found.tasks:
         raise UserError(f"{a} and {b} have no task that was measured in both: compare runs of the same data set")
     if as_json:

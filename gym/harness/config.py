@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gym.config.schema import AgentConfig, ModelRef
 
@@ -24,3 +24,18 @@ class HarnessConfig(AgentConfig):
     def in_sandbox(self) -> bool:
         """Whether the harness's bundle is needed; a subclass may know of another way."""
         return True
+
+
+class WindowedConfig(HarnessConfig):
+    """Of a harness that is told how much its model can take in and say. Tokens."""
+
+    context_window: int = Field(default=131_072, gt=0)
+    """As it comes near them the harness compacts its history."""
+    max_output_tokens: int = Field(default=32_768, gt=0)
+    """Of one answer of the model."""
+
+    @model_validator(mode="after")
+    def _room(self) -> "WindowedConfig":
+        if self.max_output_tokens >= self.context_window:
+            raise ValueError(f"max_output_tokens ({self.max_output_tokens}) must be smaller than context_window ({self.context_window})")
+        return self

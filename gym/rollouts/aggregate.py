@@ -5,16 +5,27 @@ from pathlib import Path
 from typing import Any
 
 from gym.rollouts.metrics import Table, told
-from gym.rollouts.scored import scored_rows
+from gym.rollouts.scored import Scored, scored_rows
+
+
+class Tally:
+    """Rows summed up by the names of their tasks; tallies that are compared share `tasks`, the number of each name."""
+
+    def __init__(self, tasks: dict[tuple[str, str], int] | None = None) -> None:
+        self.table = Table(0)
+        self._tasks = {} if tasks is None else tasks
+
+    def add(self, scored: Scored) -> None:
+        """Take in one row."""
+        self.table.add(scored.row, self._tasks.setdefault(scored.task, len(self._tasks)))
 
 
 def aggregate(paths: Iterable[Path], *, progress: Callable[[int], None] | None = None) -> dict[str, Any]:
     """The metrics, as in the metrics file of a run. Tasks of one name are one task, in whichever file. Raises UserError."""
-    table = Table(0)
-    tasks: dict[tuple[str, str], int] = {}
+    tally = Tally()
     for scored in scored_rows(paths, progress=progress):
-        table.add(scored.row, tasks.setdefault(scored.task, len(tasks)))
-    return told(table)
+        tally.add(scored)
+    return told(tally.table)
 
 
 def as_table(metrics: dict[str, Any]) -> list[list[str]]:

@@ -157,7 +157,8 @@ async def collect(
         try:
             if options.resume and begun(files):
                 if progress is not None:
-                    print(f"reading back what the earlier run left at {printable(str(files.output))}", file=progress, flush=True)
+                    progress.write(f"reading back what the earlier run left at {printable(str(files.output))}\n")
+                    progress.flush()
                 past = await _in_thread(lambda stopped: read_past(files, options, config_keys, stopped))
                 prepared = past.prepared
             else:
@@ -205,7 +206,7 @@ class _Run:
             if past is not None:
                 self._manifest = Manifest.resumed(files, identity, past.head, past.changed)
             else:
-                self._manifest = Manifest(files, identity, options, prepared)
+                self._manifest = Manifest.begun(files, identity, options, prepared)
         except OSError as error:
             raise UserError(f"{files.manifest} cannot be written: {error.strerror or error}") from None
         self._output, self._failures = LineFile(files.output), LineFile(files.failures)

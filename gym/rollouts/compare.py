@@ -4,13 +4,13 @@ The difference of two means over the same tasks has a far smaller error than eac
 Each task counts once, by its mean reward over measured rollouts. Tasks that only one of the two has measured are counted and left out.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gym.rollouts.aggregate import Tally
 from gym.rollouts.estimators import Difference, paired_difference, sign_test
-from gym.rollouts.metrics import Table
 from gym.rollouts.scored import scored_rows
 
 SOLVED = 0.5
@@ -71,18 +71,18 @@ class Comparison:
         return lines
 
 
-def compare(a: Iterable[Path], b: Iterable[Path], *, progress: Callable[[int], None] | None = None) -> Comparison:
+def compare(a: Path, b: Path, *, progress: Callable[[int], None] | None = None) -> Comparison:
     """Compare the rollouts of `b` with those of `a`. Raises UserError."""
     tasks: dict[tuple[str, str], int] = {}
-    tables = Table(0), Table(0)
-    for table, paths in zip(tables, (a, b), strict=True):
-        for scored in scored_rows(paths, progress=progress):
-            table.add(scored.row, tasks.setdefault(scored.task, len(tasks)))
+    tallies = Tally(tasks), Tally(tasks)
+    for tally, path in zip(tallies, (a, b), strict=True):
+        for scored in scored_rows([path], progress=progress):
+            tally.add(scored)
     differences: list[float] = []
     flips: tuple[list[Flip], list[Flip]] = ([], [])
     only, sums, most = [0, 0], [0.0, 0.0], 0
     for (taskset, task_id), number in tasks.items():
-        (n, passed, total), (m, passed_b, total_b) = (table.task(number) for table in tables)
+        (n, passed, total), (m, passed_b, total_b) = (tally.table.task(number) for tally in tallies)
         if not n or not m:
             only[0] += bool(n)
             only[1] += bool(m)

@@ -36,9 +36,8 @@ def majority_at_k(answers: Sequence[tuple[int, float]], k: int) -> float:
     for place, (count, reward) in enumerate(answers):
         others = [other for number, (other, _) in enumerate(answers) if number != place]
         if reward:
-            value += reward * sum(
-                math.comb(count, votes) * _share(others, k - votes, votes) for votes in range(1, min(count, k) + 1)
-            ) / total  # fmt: skip
+            won = sum(math.comb(count, votes) * _share(others, k - votes, votes) for votes in range(1, min(count, k) + 1))
+            value += reward * won / total
     return value
 
 

@@ -112,6 +112,12 @@ class OutputFiles:
             shutil.rmtree(self.model_calls)
 
 
+def check_target(path: Path, inputs: Iterable[Path], called: str) -> None:
+    """Raise UserError if `--output path` cannot be one new file: its folder is missing, or it is one of `inputs`, which are `called`."""
+    if path.is_dir() or not path.parent.is_dir() or any(path.exists() and other.exists() and path.samefile(other) for other in inputs):
+        raise UserError(f"--output {path}: name a file in a folder that is there, and none of {called}")
+
+
 def write_atomically(path: Path, parts: Iterable[bytes]) -> None:
     """Replace `path` by the joined `parts`, synced to disk. Raises OSError; then `path` is as it was."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

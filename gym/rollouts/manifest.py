@@ -67,12 +67,17 @@ def note_resumed(head: dict[str, Any], run_id: str, changed: list[str]) -> None:
 class Manifest:
     """The manifest of one run and its journal of attempts."""
 
-    def __init__(self, files: OutputFiles, identity: Identity, options: CollectOptions, prepared: Prepared) -> None:
-        """Write the manifest and open the journal. Raises OSError, StoreError."""
-        self._files = files
-        self._head = _head(identity, options, prepared)
-        self._write(iter(()))
+    def __init__(self, files: OutputFiles, head: dict[str, Any]) -> None:
+        """Open the journal of a manifest that is on file. Raises StoreError."""
+        self._files, self._head = files, head
         self.journal = LineFile(files.attempts)
+
+    @classmethod
+    def begun(cls, files: OutputFiles, identity: Identity, options: CollectOptions, prepared: Prepared) -> "Manifest":
+        """Write the manifest of a new run. Raises OSError, StoreError."""
+        head = _head(identity, options, prepared)
+        write_manifest(files.manifest, head, ())
+        return cls(files, head)
 
     @classmethod
     def resumed(cls, files: OutputFiles, identity: Identity, head: dict[str, Any], changed: list[str]) -> "Manifest":
@@ -80,10 +85,8 @@ class Manifest:
 
         `changed` names what is not as it was.
         """
-        self = cls.__new__(cls)
-        self._files, self._head = files, head
         note_resumed(head, identity.run_id, changed)
-        self.journal = LineFile(files.attempts)
+        self = cls(files, head)
         self.journal.write(orjson.dumps({RESUMED_BY: identity.run_id, CHANGED: changed}, option=orjson.OPT_APPEND_NEWLINE))
         return self
 
@@ -95,11 +98,8 @@ class Manifest:
         """Write the manifest with the next attempts, and remove the journal. Raises OSError, StoreError."""
         self.journal.close()
         self._head["finished_at"] = _now()
-        self._write(self._next_attempts(ledger))
+        write_manifest(self._files.manifest, self._head, self._next_attempts(ledger))
         self._files.attempts.unlink(missing_ok=True)
-
-    def _write(self, entries: Iterator[tuple[str, int]]) -> None:
-        write_manifest(self._files.manifest, self._head, entries)
 
     def _next_attempts(self, ledger: Ledger) -> Iterator[tuple[str, int]]:
         with self._files.materialized.open("rb") as lines:

@@ -39,8 +39,6 @@ from gym.rollouts.source import INPUT_MARK, Prepared, Stopped
 from gym.rollouts.store import cut_torn_line
 from gym.tasks.rows import open_rows
 
-_BLOCK = 1 << 20
-
 
 @dataclass(frozen=True)
 class Past:
@@ -285,11 +283,8 @@ def _foreign(path: Path, number: int) -> UserError:
 
 
 def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
     with open_rows(path) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _given(value: object) -> str:

@@ -2,10 +2,10 @@
 
 from typing import Any, ClassVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from gym.config.errors import did_you_mean
-from gym.harness.config import HarnessConfig
+from gym.harness.config import WindowedConfig
 
 TOOLSETS = frozenset(
     """browser clarify code_execution coding computer_use context_engine cronjob debugging delegation file image_gen kanban memory
@@ -20,7 +20,7 @@ _REQUEST = frozenset(
 """What a call may be given beside what Hermes itself says in it."""
 
 
-class Config(HarnessConfig):
+class Config(WindowedConfig):
     """How Hermes is set up."""
 
     tool_transports: ClassVar[frozenset[str] | None] = frozenset()
@@ -33,8 +33,6 @@ class Config(HarnessConfig):
     """Seconds for one command, unless the model asks for more."""
     context_window: int = Field(default=131_072, ge=64_000)
     """Tokens; as it comes near them Hermes compacts its history. It refuses to work with fewer than 64,000."""
-    max_output_tokens: int = Field(default=32_768, gt=0)
-    """Tokens of one answer of the model."""
     compaction: bool = True
     """Whether the history is compacted; otherwise the run ends where the context does."""
     compaction_threshold: float = Field(default=0.85, gt=0, le=1)
@@ -58,9 +56,3 @@ class Config(HarnessConfig):
                 hint = did_you_mean(name, _REQUEST)
                 raise ValueError(f"{name!r} cannot be set for a model call: {hint}; fields of an endpoint's own go into extra_body")
         return fields
-
-    @model_validator(mode="after")
-    def _room(self) -> "Config":
-        if self.max_output_tokens >= self.context_window:
-            raise ValueError(f"max_output_tokens ({self.max_output_tokens}) must be smaller than context_window ({self.context_window})")
-        return self

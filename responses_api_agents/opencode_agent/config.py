@@ -2,12 +2,12 @@
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from gym.harness.config import HarnessConfig
+from gym.harness.config import WindowedConfig
 
 
-class Config(HarnessConfig):
+class Config(WindowedConfig):
     """How OpenCode is set up."""
 
     tool_transports: ClassVar[frozenset[str] | None] = frozenset({"mcp"})
@@ -16,8 +16,6 @@ class Config(HarnessConfig):
     """The dialect in which it calls the model."""
     context_window: int = Field(default=131_072, ge=16_000)
     """Tokens; as it comes near them OpenCode compacts its history. What it tells a model of itself and its tools takes about 10,000."""
-    max_output_tokens: int = Field(default=32_768, gt=0)
-    """Tokens of one answer of the model."""
     thinking: bool = True
     """The model reasons, and its reasoning is kept and sent back."""
     subagents: bool = True
@@ -33,9 +31,3 @@ class Config(HarnessConfig):
                 if word not in ("allow", "ask", "deny"):
                     raise ValueError(f"{tool}: {word!r} is none of allow, ask, deny")
         return rules
-
-    @model_validator(mode="after")
-    def _room(self) -> "Config":
-        if self.max_output_tokens >= self.context_window:
-            raise ValueError(f"max_output_tokens ({self.max_output_tokens}) must be smaller than context_window ({self.context_window})")
-        return self

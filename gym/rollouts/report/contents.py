@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from gym.config.errors import UserError
+from gym.harness.evidence import a_list, an_object
 from gym.protocol import rollouts as keys
+from gym.rollouts.aggregate import Tally
 from gym.rollouts.scored import Scored, scored_rows
 from gym.tasks.rows import RowProblem, read_rows
 
@@ -39,10 +41,11 @@ class _Failed:
     newest: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-def rollouts_of(output: Path, failures: Path) -> Iterator[Rollout]:
-    """All rollouts of a run: those with a row, in the order of the rows, then those that failed. Raises UserError."""
+def rollouts_of(output: Path, failures: Path, tally: Tally) -> Iterator[Rollout]:
+    """All rollouts of a run: those with a row, in their order and counted by `tally`, then those that failed. Raises UserError."""
     failed = _failed(failures)
     for scored in scored_rows([output]):
+        tally.add(scored)
         earlier = failed.pop(_name(scored.row), _Failed())
         yield _scored(scored, earlier)
     for attempts in failed.values():
@@ -81,19 +84,19 @@ def _scored(scored: Scored, earlier: _Failed) -> Rollout:
     row = scored.row
     masked = scored.masked
     outcome = "masked" if masked else "unscored" if row.get("reward") is None else "measured"
-    response = _object(row.get("response"))
-    reason = str(row.get("failure_reason") or _object(response.get("incomplete_details")).get("reason") or "")
+    response = an_object(row.get("response"))
+    reason = str(row.get("failure_reason") or an_object(response.get("incomplete_details")).get("reason") or "")
     attempts = earlier.attempts if not masked else [one for one in earlier.attempts if one["class"] != "masked_result"]
     return _rollout(row, scored.task, outcome, None if masked else row.get("reward"), reason, attempts, response)
 
 
 def _lost(failed: _Failed) -> Rollout:
     row = failed.newest
-    named = _object(row.get(keys.TASK_ID))
+    named = an_object(row.get(keys.TASK_ID))
     task = str(named.get("taskset", "")), str(named.get("task_id", row.get(keys.TASK_INDEX, "")))
     kind = row.get(keys.FAILURE_KIND) or row.get(keys.FAILURE_CLASS) or "failed"
     reason = f"{kind}: {row.get(keys.FAILURE_MESSAGE)}"
-    return _rollout(row, task, "failed", None, reason, failed.attempts, _object(row.get(keys.FAILURE_PARTIAL_RESPONSE)))
+    return _rollout(row, task, "failed", None, reason, failed.attempts, an_object(row.get(keys.FAILURE_PARTIAL_RESPONSE)))
 
 
 def _rollout(
@@ -105,8 +108,8 @@ def _rollout(
     attempts: list[dict[str, Any]],
     response: dict[str, Any],
 ) -> Rollout:
-    capture, observed = _object(row.get("ng_model_call_capture")), _object(row.get("ng_agent_observations"))
-    metrics, usage = _object(capture.get("metrics")), _object(response.get("usage"))
+    capture, observed = an_object(row.get("ng_model_call_capture")), an_object(row.get("ng_agent_observations"))
+    metrics, usage = an_object(capture.get("metrics")), an_object(response.get("usage"))
     line: list[Any] = [
         _name(row),
         task[1],
@@ -124,12 +127,12 @@ def _rollout(
     return Rollout(
         line,
         {
-            "asked": _items(_object(row.get("responses_create_params")).get("input")),
+            "asked": _items(an_object(row.get("responses_create_params")).get("input")),
             "output": _items(response.get("output")),
             "status": response.get("status"),
             "usage": usage,
             "attempts": attempts,
-            "calls": [_call(call) for call in _list(capture.get("calls"))[:_MOST_ITEMS]],
+            "calls": [_call(call) for call in a_list(capture.get("calls"))[:_MOST_ITEMS]],
             "observations": shortened(observed),
             "fields": shortened(dict(list(fields.items())[:_MOST_FIELDS])),
         },
@@ -137,7 +140,7 @@ def _rollout(
 
 
 def _call(call: object) -> dict[str, Any]:
-    told = _object(call)
+    told = an_object(call)
     wanted = ("call_index", "status_code", "finish_reason", "started_at", "latency_total_ms", "latency_ttft_ms", "tokens_in", "tokens_out")
     return {name: shortened(told.get(name), 200) for name in wanted}
 
@@ -146,7 +149,7 @@ def _items(given: object) -> list[Any]:
     """Messages, reasoning, calls and their outputs, in order; the middle of very many is left out, and said to be."""
     if isinstance(given, str):
         return [{"type": "message", "role": "user", "content": shortened(given)}]
-    items = _list(given)
+    items = a_list(given)
     if len(items) > _MOST_ITEMS:
         half = _MOST_ITEMS // 2
         gap = {"type": "cut", "content": f"{len(items) - 2 * half} items are left out here; the output file has them"}
@@ -174,11 +177,3 @@ def shortened(value: object, most: int = _MOST_TEXT) -> Any:
     if isinstance(value, list):
         return [shortened(one, most) for one in cast("list[object]", value)[:_MOST_ITEMS]]
     return value
-
-
-def _object(value: object) -> dict[str, Any]:
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return cast("list[Any]", value) if isinstance(value, list) else []

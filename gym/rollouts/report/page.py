@@ -16,8 +16,9 @@ import orjson
 
 from gym import __version__
 from gym.config.errors import UserError
-from gym.rollouts.aggregate import aggregate
-from gym.rollouts.files import OutputFiles, write_atomically
+from gym.rollouts.aggregate import Tally
+from gym.rollouts.files import OutputFiles, check_target, write_atomically
+from gym.rollouts.metrics import told
 from gym.rollouts.report.contents import COLUMNS, Rollout, rollouts_of
 
 _HERE = Path(__file__).parent
@@ -29,9 +30,7 @@ def write_report(output: Path, page: Path, *, transcripts: int) -> int:
     Raises UserError for files that are no run, and OSError; then `page` is as it was.
     """
     files = OutputFiles(output)
-    inputs = [*files.results, output]
-    if page.is_dir() or not page.parent.is_dir() or any(page.exists() and path.exists() and page.samefile(path) for path in inputs):
-        raise UserError(f"--output {page}: name a file in a folder that is there, and none of the run's own")
+    check_target(page, files.results, "the run's own")
     shown = _Shown(transcripts)
     write_atomically(page, _parts(files, shown))
     return len(shown.lines)
@@ -60,7 +59,8 @@ def _parts(files: OutputFiles, shown: _Shown) -> Iterator[bytes]:
         f'<meta name="viewport" content="width=device-width"><title>Gym report</title><style>{style}</style></head><body>'
         "<noscript>This page needs its own script to show rollouts.</noscript>\n"
     ).encode()
-    for rollout in rollouts_of(files.output, files.failures):
+    tally = Tally()
+    for rollout in rollouts_of(files.output, files.failures, tally):
         yield shown.block(rollout)
     run = {
         "name": files.output.name,
@@ -69,7 +69,7 @@ def _parts(files: OutputFiles, shown: _Shown) -> Iterator[bytes]:
         "transcripts": shown.transcripts,
         "manifest": {name: value for name, value in _side_file(files.manifest).items() if name != "next_attempt"},
         "coverage": _side_file(files.coverage),
-        "metrics": aggregate([files.output]),
+        "metrics": told(tally.table),
         "lines": shown.lines,
     }
     yield _block("run", run)
