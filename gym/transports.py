@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 Message = MutableMapping[str, Any]
 ASGIApp = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
+CALLER_CANCELS = "gym.caller_cancels"
+"""ASGI extension of requests whose caller, when it goes away, cancels the application's own task; nobody need watch for its leaving."""
+
 _IDLE_SECONDS = 30.0
 """How long we keep an unused connection; shorter than our servers do, so that we are the ones to close it."""
 
@@ -105,6 +108,7 @@ class InProcessTransport:
             "query_string": query.encode(),
             "root_path": "",
             "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+            "extensions": {CALLER_CANCELS: {}},
             "client": ("in-process", 0),
             "server": (host, 0),
             "state": {},
@@ -187,4 +191,4 @@ def _host(url: str) -> str:
         return url
 
 
-__all__ = ["ASGIApp", "HTTPTransport", "InProcessTransport", "Message", "Transport", "read_cookies"]
+__all__ = ["CALLER_CANCELS", "ASGIApp", "HTTPTransport", "InProcessTransport", "Message", "Transport", "read_cookies"]

@@ -56,4 +56,6 @@ sync_environment() {
   uv=$(find_uv "$python")
   UV_PYTHON_DOWNLOADS=never "$uv" sync --quiet --locked --python "$python" || die "the environment could not be made from uv.lock"
   export PATH="$PWD/.venv/bin:$PATH" VIRTUAL_ENV="$PWD/.venv"
+  # Container images often set it; every process that the tests start would compile everything anew.
+  unset PYTHONDONTWRITEBYTECODE
 }

@@ -41,13 +41,14 @@ def main(spec_path: str, descriptors: str, parent: str) -> int:
     from gym.protocol.errors import ContractError
     from gym.runtime.folder import hold, leave
     from gym.runtime.loading import InstanceSpec, LoadError, make_server
-    from gym.runtime.logs import log_to_stderr
+    from gym.runtime.logs import leave_out_whereabouts, log_to_stderr
     from gym.transports import HTTPTransport
 
     spec = InstanceSpec.from_json(Path(spec_path).read_bytes())
     _name_process(spec.instance)
     secrets = [spec.secret, spec.token or "", spec.policy.get("policy_api_key") or ""]
     log_to_stderr(logging.INFO, secrets)
+    leave_out_whereabouts()
     held = hold(Path(spec.state_dir))
     try:
         server = make_server(spec, HTTPTransport())

@@ -98,6 +98,7 @@ async def answering(app: Any, listener: socket.socket, *, grace_seconds: float =
         timeout_graceful_shutdown=max(1, round(grace_seconds)),
         server_header=False,
         date_header=False,
+        proxy_headers=False,
     )
     server = _Uvicorn(config)
     logging.getLogger("uvicorn.error").addFilter(_tells_something)

@@ -13,6 +13,7 @@ from typing import ClassVar
 from urllib.parse import quote, unquote
 
 from itsdangerous import BadSignature, Signer
+from itsdangerous.signer import SigningAlgorithm
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,14 @@ def _same_bearer(authorization: str | None, token: str) -> bool:
     return hmac.compare_digest(authorization[7:].encode(), token.encode())
 
 
+class _KeyedDigest(SigningAlgorithm):
+    """BLAKE2's own keyed mode: as good as an HMAC, and a third of its time."""
+
+    def get_signature(self, key: bytes, value: bytes) -> bytes:
+        """The signature of `value`."""
+        return blake2b(value, key=key, digest_size=20).digest()
+
+
 class SessionSigner:
     """Signs session ids of one instance, and reads them back.
 
@@ -71,7 +80,8 @@ class SessionSigner:
     """
 
     def __init__(self, secret: str, instance: str, purpose: str) -> None:
-        self._signer = Signer(secret, salt=f"gym.{purpose}.{instance}")
+        key = blake2b(f"gym.{purpose}.{instance}".encode(), key=blake2b(secret.encode()).digest()).digest()
+        self._signer = Signer(key, key_derivation="none", algorithm=_KeyedDigest())
 
     def sign(self, session_id: str) -> str:
         """The value that stands for a session."""

@@ -29,6 +29,9 @@ class RouteSpec:
     under_rollout: bool = False
     """Also offered below `/ng-rollout/<capture key>[/training-token-capture]`."""
     leaves_with_client: bool = False
+    """Cancelled when the client goes away."""
+    own_task: bool = False
+    """The server may cancel the handler's task, which therefore is never the caller's."""
     logged: bool = True
     broken: str = ""
     """The failure kind of an unexpected exception in the handler; "" stands for `<instance>:internal_error`."""
@@ -45,6 +48,7 @@ class RouteSpec:
             self.method,
             self.under_rollout,
             self.leaves_with_client,
+            self.own_task,
             self.logged,
             self.broken or f"{instance}:internal_error",
             instance,

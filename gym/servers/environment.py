@@ -112,7 +112,7 @@ class EnvironmentServer(Server, Generic[TaskInput]):
     def route_specs(self) -> list[RouteSpec]:
         """The contract's routes. A caller that goes away cancels its episode, which then cleans up."""
         return [
-            RouteSpec(routes.RUN, self._run, Access.CONTROL, leaves_with_client=True, broken="environment_server_failed"),
+            RouteSpec(routes.RUN, self._run, Access.CONTROL, leaves_with_client=True, own_task=True, broken="environment_server_failed"),
             RouteSpec(routes.AGGREGATE_METRICS, self.aggregate_metrics, Access.CONTROL),
         ]
 

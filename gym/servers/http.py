@@ -21,7 +21,8 @@ from gym.models.calls import CallNotes
 from gym.protocol.errors import ContractError, redacted
 from gym.protocol.routes import EPISODE_HEADER
 from gym.servers.auth import Credentials
-from gym.transports import Message
+from gym.servers.waiting import first_done
+from gym.transports import CALLER_CANCELS, Message
 
 access_log = logging.getLogger("gym.access")
 log = logging.getLogger("gym.servers")
@@ -120,7 +121,7 @@ class Endpoint:
     """A route's handler as an ASGI application.
 
     `under_rollout` offers it below `/ng-rollout/<capture key>[/training-token-capture]` too;
-    `leaves_with_client` cancels it when the client goes away.
+    `leaves_with_client` cancels it when the client goes away; with `own_task` it always runs in a task that is not the caller's.
     """
 
     path: str
@@ -130,6 +131,7 @@ class Endpoint:
     method: str = "POST"
     under_rollout: bool = False
     leaves_with_client: bool = False
+    own_task: bool = False
     logged: bool = True
     broken: str = "environment_server_failed"
     """The failure kind of an unexpected exception."""
@@ -151,12 +153,12 @@ class Endpoint:
             call = self._call(scope)
             self._authorize(call)  # before the body, which only those who may send one can have us hold
             call.body = await _read_body(receive, self.path, call.headers)
-            answer = await self._with_client(self.handler(call), receive)
+            answer = await self._with_client(self.handler(call), scope, receive)
             if isinstance(answer, Stream):
-                status = await self._stream(answer, receive, send)
+                status = await self._stream(answer, scope, receive, send)
             else:
                 answer = answer if isinstance(answer, Answer) else Answer(answer)
-                answer = replace(answer, body=to_json(answer.body))
+                answer.body = to_json(answer.body)
         except Exception as error:
             refusal = refusal_of(error, self.path, self.broken)
             answer = Answer(refusal.body(), refusal.status, headers=retry_after(refusal))
@@ -192,7 +194,7 @@ class Endpoint:
             return self.credentials.allows_control(authorization)
         return self.credentials.allows_rollout(authorization, capture_key)
 
-    async def _stream(self, stream: Stream, receive: Receive, send: Send) -> int:
+    async def _stream(self, stream: Stream, scope: Message, receive: Receive, send: Send) -> int:
         """Have a stream written. One that breaks after its start is left unfinished, which its reader sees as a broken connection."""
         begun = False
 
@@ -202,28 +204,28 @@ class Endpoint:
             await send(message)
 
         try:
-            return await self._with_client(stream.write(sent), receive)
+            return await self._with_client(stream.write(sent), scope, receive)
         except Exception as error:
             if not begun:
                 raise
             log.warning("the streamed answer of %s broke off: %s", self.path, redacted(f"{type(error).__name__}: {error}"))
             return 499 if isinstance(error, ContractError) and error.status == 499 else 502
 
-    async def _with_client(self, handling: Awaitable[Any], receive: Receive) -> Any:
+    async def _with_client(self, handling: Awaitable[Any], scope: Message, receive: Receive) -> Any:
         """What `handling` returns. Where the route leaves with its client, it is cancelled, and awaited, once the client is gone."""
-        if not self.leaves_with_client:
+        if not self.leaves_with_client or (not self.own_task and CALLER_CANCELS in scope.get("extensions", ())):
             return await handling
         work = asyncio.ensure_future(handling)
         work.add_done_callback(_seen)
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
+            await first_done(work, gone)
         finally:
             if not gone.done():
                 gone.cancel()
             if not work.done():
                 work.cancel()
-                await asyncio.wait((work,))
+                await first_done(work)
         if work.cancelled():
             if not gone.done() or gone.cancelled():
                 raise ContractError(503, f"{self.path} was cancelled: the server is stopping", kind="shutdown", terminal=False)

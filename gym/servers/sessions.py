@@ -29,6 +29,7 @@ from typing import Any, Generic, TypeVar
 
 from gym.protocol.errors import ContractError
 from gym.protocol.ids import EpisodeId, TaskId
+from gym.servers.waiting import first_done
 
 log = logging.getLogger("gym.servers.sessions")
 
@@ -327,7 +328,7 @@ class SessionRegistry(Generic[State]):
 
     async def _join(self, task: "asyncio.Task[Result]") -> Result:
         """Wait for a task that is not ours to cancel. One that a close cancelled is a 409, not our own cancellation."""
-        await asyncio.wait((task,))
+        await first_done(task)
         if task.cancelled():
             raise ContractError(409, f"the {self._what} was closed while this was running", kind="cancelled", terminal=False)
         return task.result()

@@ -2,7 +2,8 @@
 
 Invariant: a file holds whole lines, but for the last one of a process that died while it wrote. Lines are handed to the
 operating system and not synced: what was written survives the process, and not a power failure. At most so many files are
-held open. Whoever removes the run's folder removes them; a folder that is gone is not made anew.
+held open. Whoever removes the run's folder removes them; a folder that is gone is not made anew. Only one process at a
+time writes into a folder, so that what is in it is looked up once, and remembered.
 """
 
 import contextlib
@@ -31,6 +32,7 @@ class CaptureFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._open: OrderedDict[str, int] = OrderedDict()
+        self._names: set[str] | None = None
 
     def append(self, key: str, line: bytes) -> None:
         """Add a line, whole or not at all."""
@@ -43,6 +45,8 @@ class CaptureFolder:
 
     def lines(self, key: str) -> bytes | None:
         """What there is of a rollout; None if there is nothing."""
+        if file_name(key) not in self._present():
+            return None
         try:
             return self._file(key).read_bytes()
         except FileNotFoundError:
@@ -53,17 +57,21 @@ class CaptureFolder:
         file = self._open.pop(key, None)
         if file is not None:
             os.close(file)
-        self._file(key).unlink(missing_ok=True)
-        self._mark(key).unlink(missing_ok=True)
+        for path in (self._file(key), self._mark(key)):
+            if path.name in self._present():
+                path.unlink(missing_ok=True)
+                self._present().discard(path.name)
 
     def mark_incomplete(self, key: str) -> None:
         """Leave a mark, for another process, that something could not be written; a full disk often takes an empty file."""
+        mark = self._mark(key)
         with contextlib.suppress(OSError):
-            self._mark(key).touch(0o600)
+            mark.touch(0o600)
+            self._present().add(mark.name)
 
     def marked_incomplete(self, key: str) -> bool:
         """Whether there is such a mark."""
-        return self._mark(key).exists()
+        return self._mark(key).name in self._present()
 
     def close(self) -> None:
         """Let go of all files."""
@@ -78,10 +86,20 @@ class CaptureFolder:
             self.path.parent.mkdir(exist_ok=True)
             self.path.mkdir(exist_ok=True)
             file = os.open(self._file(key), flags, 0o600)
+        self._present().add(file_name(key))
         self._open[key] = file
         if len(self._open) > _OPEN_FILES:
             os.close(self._open.popitem(last=False)[1])
         return file
+
+    def _present(self) -> set[str]:
+        """The names of the files that are there."""
+        if self._names is None:
+            try:
+                self._names = {path.name for path in self.path.iterdir()}
+            except FileNotFoundError:
+                self._names = set()
+        return self._names
 
     def _file(self, key: str) -> Path:
         return self.path / file_name(key)
