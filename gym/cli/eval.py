@@ -247,16 +247,14 @@ async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "
 
 
 def _plan(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
-    from gym.cli.env import check_providers, check_usage, report
-    from gym.config import load
+    from gym.cli.env import examine, report
     from gym.config.errors import ConfigErrors
 
-    check_usage(config, model_type, overrides)
-    loaded = load([Path(path) for path in config or []], overrides or [], model_type=model_type)
-    report(loaded.warnings)
-    if wrong := check_providers(loaded.plan):
-        raise ConfigErrors(wrong)
-    return loaded.plan
+    examined = examine(config, model_type, overrides)
+    if examined.plan is None:
+        raise ConfigErrors(examined.problems)
+    report(examined.problems)
+    return examined.plan
 
 
 def _refuse_other_config(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
