@@ -112,6 +112,7 @@ class Preparation:
         found.discard()
         source = hashlib.sha256()
         tasks, failures = LineFile(found.materialized), LineFile(found.failures)
+        position = -1
         try:
             for position, row in enumerate(read_rows(self._options.input, limit=self._options.limit, digest=source)):
                 if stopped():
@@ -120,9 +121,8 @@ class Preparation:
         finally:
             tasks.close()
             failures.close()
-        if not found.rows:
-            of_shard = " for this shard" if self._options.shard is not None else ""
-            raise UserError(f"input file {self._options.input} holds no rows{of_shard}")
+        if position < 0:
+            raise UserError(f"input file {self._options.input} holds no rows")
         self._refuse_duplicates()
         found.source_digest, found.tasks_digest = source.hexdigest(), self._digest.hexdigest()
         self._names = _Names()
