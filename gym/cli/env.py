@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gym.config import Examined, Problem
     from gym.config.plan import Plan
 
@@ -139,6 +141,11 @@ def check_usage(config: list[str] | None, model_type: str | None, overrides: lis
             raise typer.BadParameter(f"'{text}' is not an override (key=value, +key=value, ++key=value or ~key){hint}")
     if not config and not model_type and not any("config_paths=" in text for text in overrides or []) and not Path("env.yaml").is_file():
         raise typer.BadParameter("name at least one config file: --config FILE")
+
+
+def before_a_run(problems: "Iterable[Problem]") -> "list[Problem]":
+    """Without data sets that are not there: a command that reads one says so itself, and the others are none of its concern."""
+    return [problem for problem in problems if problem.rule != "data-not-prepared"]
 
 
 def report(problems: "list[Problem]") -> None:

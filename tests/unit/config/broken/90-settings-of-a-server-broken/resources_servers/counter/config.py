@@ -1,3 +1,1 @@
 """Settings."""
-
-import nonexistent_dependency
