@@ -7,16 +7,14 @@ the harness starts. The identity names the version that is asked for; a newer pa
 
 import hashlib
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from uv import find_uv_bin
-
-from gym.config.errors import UserError
 from gym.harness.interpreter import find_interpreter
+from gym.harness.packages import install
+from gym.harness.programs import run_program
 
 _TOOLS = Path(__file__).with_name("tools.txt")
 _SECONDS = 1800
@@ -64,31 +62,14 @@ class PythonTree:
 
 
 def _install(requirements: Path, target: Path, python: Path) -> None:
-    options = [
-        "--no-deps",
-        "--require-hashes",
-        "--only-binary",
-        ":all:",
-        "--python-platform",
-        "x86_64-manylinux_2_28",
-        "--link-mode",
-        "copy",
-    ]
-    command = [find_uv_bin(), "pip", "install", "--quiet", "--no-config", "--python", str(python), "--target", str(target), *options]
-    try:
-        done = subprocess.run([*command, "-r", str(requirements)], capture_output=True, text=True, check=False, timeout=_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise UserError(f"uv did not install {requirements} within {_SECONDS} s") from error
-    if done.returncode:
-        last = "\n    ".join(done.stderr.strip().splitlines()[-8:])
-        raise UserError(f"uv could not install {requirements}:\n    {last}")
+    install(python, ["--no-config", "--target", str(target), *_INSTALL, "-r", str(requirements)], f"what {requirements} asks for")
 
 
 def _compile(program: Path, folder: Path) -> None:
     """Byte code beside every module: who runs it in a sandbox may not be allowed to write there."""
     options = ["-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(folder), str(folder)]
-    command = [str(program), "-I", "-m", "compileall", *options]
-    subprocess.run(command, capture_output=True, check=False, timeout=_SECONDS)  # some packages carry files that do not compile
+    # Some packages carry files that do not compile.
+    run_program([program, "-I", "-m", "compileall", *options], _SECONDS)
 
 
 def _sha256(path: Path) -> str:

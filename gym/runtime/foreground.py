@@ -23,12 +23,6 @@ from gym.runtime.prepare import Running
 Say = Callable[[str], None]
 
 
-def say_to_stderr(line: str) -> None:
-    """Tell people, on stderr."""
-    sys.stderr.write(f"gym: {line}\n")
-    sys.stderr.flush()
-
-
 class _Signals:
     """Counts presses, and turns them into the three steps of stopping."""
 
