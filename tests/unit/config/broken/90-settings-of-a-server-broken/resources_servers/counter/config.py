@@ -1,0 +1,3 @@
+"""Settings."""
+
+import nonexistent_dependency
