@@ -69,8 +69,10 @@ def ask(url: str) -> dict[str, Any]:
         return json.load(reply)
 
 
-def reset(url: str) -> None:
-    urllib.request.urlopen(urllib.request.Request(f"{url}/_reset", data=b"{}"), timeout=10).read()
+def tell(url: str, path: str, body: dict[str, Any]) -> None:
+    """Have the load model do something: `/_reset` zeroes its counters, `/_ctl` sets its latency."""
+    data = json.dumps(body).encode()
+    urllib.request.urlopen(urllib.request.Request(f"{url}{path}", data, {"content-type": "application/json"}), timeout=10).read()
 
 
 @contextlib.contextmanager
@@ -127,7 +129,7 @@ def command_cpu(command: list[str], runs: int = 7) -> dict[str, float]:
 
 def collect(tagged: Tagged, extra: list[str], rows: Path, count: int, concurrency: int, folder: Path, url: str) -> dict[str, float]:
     """One `gym eval run`; its own CPU, that of the servers, and the rate between the model's first request and last reply."""
-    reset(url)
+    tell(url, "/_reset", {})
     before = tagged.cpu_seconds()
     started = time.time()
     output = folder / "out.jsonl"
@@ -145,14 +147,16 @@ def collect(tagged: Tagged, extra: list[str], rows: Path, count: int, concurrenc
     return {"cpu_s": cpu, "wall_s": wall, "per_s": count / window, "peak_mib": usage.ru_maxrss / 1024}
 
 
-def figures(tagged: Tagged, extra: list[str], rows: Path, count: int, concurrency: int, folder: Path, url: str) -> dict[str, float]:
-    small = collect(tagged, extra, rows, SMALL, concurrency, folder, url)
+def figures(
+    tagged: Tagged, extra: list[str], rows: Path, count: int, concurrency: int, folder: Path, url: str, small_count: int = SMALL
+) -> dict[str, float]:
+    small = collect(tagged, extra, rows, small_count, concurrency, folder, url)
     large = collect(tagged, extra, rows, count, concurrency, folder, url)
     return {
         "concurrency": concurrency,
         "rollouts_per_s": round(large["per_s"], 1),
         "rollouts_per_s_whole_command": round(count / large["wall_s"], 1),
-        "cpu_ms_per_rollout": round(1000 * (large["cpu_s"] - small["cpu_s"]) / (count - SMALL), 2),
+        "cpu_ms_per_rollout": round(1000 * (large["cpu_s"] - small["cpu_s"]) / (count - small_count), 2),
         "cpu_ms_per_rollout_whole_command": round(1000 * large["cpu_s"] / count, 2),
         "collector_peak_mib": round(large["peak_mib"], 1),
     }

@@ -112,6 +112,13 @@ class OutputFiles:
             shutil.rmtree(self.model_calls)
 
 
+def rollouts_beside(path: Path) -> Path | None:
+    """The rollouts that `path` is a side file of, if it is one."""
+    cuts = (index for index, letter in enumerate(path.name) if letter == "_")
+    beside = (OutputFiles(path.with_name(f"{path.name[:cut]}.jsonl")) for cut in cuts)
+    return next((files.output for files in beside if path in files.results and files.output.is_file()), None)
+
+
 def check_target(path: Path, inputs: Iterable[Path], called: str) -> None:
     """Raise UserError if `--output path` cannot be one new file: its folder is missing, or it is one of `inputs`, which are `called`."""
     if path.is_dir() or not path.parent.is_dir() or any(path.exists() and other.exists() and path.samefile(other) for other in inputs):
