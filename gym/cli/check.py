@@ -104,7 +104,8 @@ def _run(plan: "Plan", options: "CollectOptions", output: Path | None) -> "Check
     import tempfile
     from dataclasses import replace
 
-    from gym.cli.eval import episode_timeouts, say_closing, say_opening
+    from gym.cli.serving import episode_timeouts
+    from gym.cli.telling import say_closing, say_opening
     from gym.config.digests import key_digests
     from gym.rollouts.check import read_check
     from gym.rollouts.collect import check_before_start, collect

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gym.cli.env import Config, ModelType, Overrides, examine, report
+from gym.cli.env import Config, ModelType, Overrides, before_a_run, examine, report
 
 if TYPE_CHECKING:
     from gym.config.plan import Plan
@@ -16,7 +16,7 @@ RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Which ru
 def plan_of(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
     """The plan of a configuration; its problems go to stderr, and errors end the command."""
     examined = examine(config, model_type, overrides)
-    report(examined.problems)
+    report(before_a_run(examined.problems))
     if examined.plan is None:
         raise typer.Exit(1)
     return examined.plan

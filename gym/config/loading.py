@@ -69,8 +69,9 @@ def examine(
     roots: Sequence[Path] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    with_env_file: bool = True,
 ) -> Examined:
-    """As `load`, but problems are returned beside whatever could be composed."""
+    """As `load`, but problems are returned beside whatever could be composed. `with_env_file=False` leaves out local settings."""
     # YAML is imported with these: a server process that only needs the types does not pay for it
     from gym.config.blocks import sort_blocks
     from gym.config.checks import check_secrets
@@ -86,7 +87,7 @@ def examine(
     files: list[Path | str] = list(configs)
     if model_type is not None:
         files.insert(0, model_type_config(model_type, places))
-    composition = compose(files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields)
+    composition = compose(files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, with_env_file=with_env_file)
     if not composition.complete:
         return Examined({}, {}, {}, _in_order(composition.problems), None)
     root = composition.root if model_type is None else _keep_model_type(composition.root, model_type)

@@ -1,0 +1,105 @@
+"""The servers that a collection uses: its own for as long as it lasts, or those of a run that is up."""
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from gym.client import Peer
+    from gym.config.plan import DatasetBinding, Plan
+    from gym.rollouts.targets import Targets
+
+_MARGIN_SECONDS = 120.0
+"""What one episode's call may take beyond the limits of its environment server."""
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Servers that are up, as a collection needs them."""
+
+    run_id: str
+    targets: "Targets"
+    peer: "Callable[[str], Peer]"
+    """The client of an instance."""
+    timeouts: Mapping[str, float | None]
+    """Seconds that one episode's call may take, by environment server."""
+    config_keys: Mapping[str, str]
+    datasets: "tuple[DatasetBinding, ...]"
+    default_agent: str | None
+
+
+@contextlib.asynccontextmanager
+async def servers(plan: "Plan | None", *, no_serve: bool, run_id: str | None, started: "Plan | None" = None) -> "AsyncGenerator[Servers]":
+    """The servers of a run that is up, or our own for as long as the context lasts: those in `started`, else all in `plan`."""
+    from gym.config.digests import key_digests
+    from gym.config.plan import DatasetBinding
+    from gym.rollouts.targets import Targets
+    from gym.runtime.head import server_blocks_digest
+
+    timeouts = episode_timeouts(plan)
+    if no_serve:
+        from gym.runtime.attach import attach
+
+        async with attach(run_id) as up:
+            if plan is not None:
+                _refuse_other_config(server_blocks_digest(plan), up.blocks)
+            ours = Targets.from_plan(plan) if plan is not None else Targets({}, {})
+            targets = Targets(up.routes, up.environments, ours.directories)
+            datasets = tuple(DatasetBinding(instance, dataset) for instance, dataset in up.datasets)
+            agent = plan.settings.agent_name if plan is not None else None
+            yield Servers(up.run_id, targets, up.peer, timeouts, up.config_keys, datasets, agent)
+        return
+    from gym.runtime.launch import launch
+    from gym.runtime.logs import log_colocated
+
+    assert plan is not None
+    settings, started = plan.settings, started or plan
+    log_colocated(settings)
+    async with launch(started, settings.isolation or "colocated", say=lambda line: typer.echo(line, err=True)) as running:
+        targets = Targets.from_plan(plan)
+        try:
+            yield Servers(running.run_id, targets, running.peer, timeouts, key_digests(started), plan.datasets, settings.agent_name)
+        finally:
+            running.hurry.set()  # every episode has ended or been cancelled: there is nothing to wait for
+
+
+def plan_to_run(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
+    """The plan of a configuration; its warnings go to stderr. Raises ConfigErrors."""
+    from gym.cli.env import before_a_run, check_providers, check_usage, report
+    from gym.config import load
+    from gym.config.errors import ConfigErrors
+
+    check_usage(config, model_type, overrides)
+    loaded = load([Path(path) for path in config or []], overrides or [], model_type=model_type)
+    report(before_a_run(loaded.warnings))
+    if wrong := check_providers(loaded.plan):
+        raise ConfigErrors(wrong)
+    return loaded.plan
+
+
+def _refuse_other_config(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
+    from gym.config.errors import UserError, listed
+
+    different = sorted(name for name, digest in ours.items() if theirs.get(name) != digest)
+    if different:
+        raise UserError(
+            f"the running servers were started with another configuration of {listed(different)}: "
+            "give the same --config and overrides as to 'gym env start', or none"
+        )
+
+
+def episode_timeouts(plan: "Plan | None") -> dict[str, float | None]:
+    """How long one call to each environment server may take at most, from its own limits; None where it sets none."""
+    from gym.config.schema import EnvironmentServerConfig
+
+    timeouts: dict[str, float | None] = {}
+    for name in plan.environments if plan is not None else ():
+        config = plan.instances[name].config if plan is not None else None
+        if isinstance(config, EnvironmentServerConfig) and config.default_episode_timeout_seconds is not None:
+            limits = config.default_episode_timeout_seconds + (config.queue_timeout_seconds or 0.0) + 3 * config.cleanup_timeout_seconds
+            timeouts[name] = limits + _MARGIN_SECONDS
+    return timeouts
