@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run rollouts.", no_args_is_help=True, rich_markup_mode=None)
 
-_MARGIN_SECONDS = 120.0
-"""What one episode's call may take beyond the limits of its environment server."""
-
 
 @app.callback()
 def group() -> None:
@@ -231,7 +228,7 @@ async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "
             targets = Targets(up.routes, up.environments, ours.directories)
             datasets = tuple(DatasetBinding(instance, dataset) for instance, dataset in up.datasets)
             agent = plan.settings.agent_name if plan is not None else None
-            yield _Servers(up.run_id, targets, PeerDispatcher(up.peer, episode_timeouts(plan)), up.config_keys, datasets, agent)
+            yield _Servers(up.run_id, targets, PeerDispatcher(up.peer, up.episode_timeouts), up.config_keys, datasets, agent)
         return
     from gym.runtime.launch import launch
     from gym.runtime.logs import log_colocated
@@ -239,7 +236,7 @@ async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "
     assert plan is not None
     log_colocated(plan.settings)
     async with launch(plan, plan.settings.isolation or "colocated", say=lambda line: typer.echo(line, err=True)) as running:
-        dispatcher = PeerDispatcher(running.peer, episode_timeouts(plan))
+        dispatcher = PeerDispatcher(running.peer, plan.episode_timeouts)
         try:
             yield _Servers(running.run_id, Targets.from_plan(plan), dispatcher, key_digests(plan), plan.datasets, plan.settings.agent_name)
         finally:
@@ -268,19 +265,6 @@ def _refuse_other_config(ours: Mapping[str, str], theirs: Mapping[str, str]) -> 
             f"the running servers were started with another configuration of {listed(different)}: "
             "give the same --config and overrides as to 'gym env start', or none"
         )
-
-
-def episode_timeouts(plan: "Plan | None") -> dict[str, float | None]:
-    """How long one call to each environment server may take at most, from its own limits; None where it sets none."""
-    from gym.config.schema import EnvironmentServerConfig
-
-    timeouts: dict[str, float | None] = {}
-    for name in plan.environments if plan is not None else ():
-        config = plan.instances[name].config if plan is not None else None
-        if isinstance(config, EnvironmentServerConfig) and config.default_episode_timeout_seconds is not None:
-            limits = config.default_episode_timeout_seconds + (config.queue_timeout_seconds or 0.0) + 3 * config.cleanup_timeout_seconds
-            timeouts[name] = limits + _MARGIN_SECONDS
-    return timeouts
 
 
 def say_opening(launch: "Launch") -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gym.config.schema import Dataset, Kind, ServerConfig, ServerRef, Settings
+from gym.config.schema import Dataset, EnvironmentServerConfig, Kind, ServerConfig, ServerRef, Settings
 
 
 @dataclass(frozen=True)
@@ -96,3 +96,9 @@ class Plan:
     """Dotted key path -> where it was set."""
     resolved: Mapping[str, Any]
     """The whole composed configuration as plain data, secrets included."""
+
+    @property
+    def episode_timeouts(self) -> dict[str, float | None]:
+        """How long a call to each environment server takes at most, in seconds, from its own limits; None where it sets none."""
+        configs = {name: self.instances[name].config for name in self.environments}
+        return {name: config.longest_run_seconds for name, config in configs.items() if isinstance(config, EnvironmentServerConfig)}
