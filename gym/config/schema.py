@@ -186,6 +186,14 @@ class EnvironmentServerConfig(ServerConfig):
     cleanup_timeout_seconds: float = Field(default=180, gt=0)
     """The bound of each cleanup callback; at most three run, one after the other."""
 
+    @property
+    def longest_run_seconds(self) -> float | None:
+        """How long `/run` may take its caller: all its limits, and a hundredth of them (10 to 120 s) for the way; None without a limit."""
+        if self.default_episode_timeout_seconds is None:
+            return None
+        limits = self.default_episode_timeout_seconds + (self.queue_timeout_seconds or 0.0) + 3 * self.cleanup_timeout_seconds
+        return limits + min(max(limits / 100, 10.0), 120.0)
+
     @model_validator(mode="after")
     def _queue_is_bounded(self) -> "EnvironmentServerConfig":
         if self.max_concurrent_episodes is not None and self.queue_timeout_seconds is None:
