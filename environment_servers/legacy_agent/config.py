@@ -7,3 +7,4 @@ class Config(EnvironmentServerConfig):
     """Which agent runs the rollouts, all of them by itself."""
 
     agent_server: AgentRef
+    """The agent that runs the rollouts."""

@@ -104,7 +104,7 @@ def _run(plan: "Plan", options: "CollectOptions", output: Path | None) -> "Check
     import tempfile
     from dataclasses import replace
 
-    from gym.cli.eval import episode_timeouts, say_closing, say_opening
+    from gym.cli.telling import say_closing, say_opening
     from gym.config.digests import key_digests
     from gym.rollouts.check import read_check
     from gym.rollouts.collect import check_before_start, collect
@@ -124,7 +124,7 @@ def _run(plan: "Plan", options: "CollectOptions", output: Path | None) -> "Check
 
         async def work() -> "list[Summary]":
             async with launch(plan, plan.settings.isolation or "colocated", say=lambda line: typer.echo(line, err=True)) as running:
-                dispatcher = PeerDispatcher(running.peer, episode_timeouts(plan))
+                dispatcher = PeerDispatcher(running.peer, plan.episode_timeouts)
                 done: list[Summary] = []
                 try:
                     for environment, path in paths.items():

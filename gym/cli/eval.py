@@ -4,29 +4,23 @@ Thin: `run` finds the servers (its own, or those of a run that is up), chooses t
 the collector. stdout gets records with `--json` and nothing else; people are told on stderr.
 """
 
-import contextlib
-from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gym.cli.env import Config, ModelType, Overrides
 from gym.cli.loop import run_to_end
+from gym.cli.serving import plan_to_run, servers
+from gym.cli.telling import say_closing, say_opening, say_record
 
 if TYPE_CHECKING:
-    from gym.config.plan import DatasetBinding, Plan
+    from gym.config.plan import DatasetBinding
     from gym.rollouts.collect import Launch, Summary
-    from gym.rollouts.dispatch import Dispatcher
     from gym.rollouts.options import CollectOptions
-    from gym.rollouts.resume import Past
-    from gym.rollouts.targets import Targets
 
 app = typer.Typer(help="Run rollouts.", no_args_is_help=True, rich_markup_mode=None)
-
-_MARGIN_SECONDS = 120.0
-"""What one episode's call may take beyond the limits of its environment server."""
 
 
 @app.callback()
@@ -64,6 +58,7 @@ def run(
     allow_unsafe_resume: Annotated[
         bool, typer.Option("--allow-unsafe-resume", help="With --resume: also where rows, options or configuration have changed.")
     ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check options, config and output, and start nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a launch record and a done record on stdout.")] = False,
 ) -> None:
     """Run rows as episodes and write what came of them.
@@ -74,8 +69,12 @@ def run(
     Exit codes: 0 all measured; 76 finished, but some were masked, failed or owed; 1 a mistake in
     options, config or credentials; 2 wrong usage; 130 interrupted.
     """
+    import sys
+
     from gym.config.digests import key_digests
-    from gym.rollouts.collect import check_before_start, check_resume
+    from gym.config.errors import UserError
+    from gym.rollouts.collect import check_before_start, check_resume, collect
+    from gym.rollouts.dispatch import PeerDispatcher
     from gym.rollouts.targets import Targets
 
     if input is not None and dataset is not None:
@@ -90,21 +89,42 @@ def run(
         output, input, dataset, agent, env, limit, concurrency, num_repeats, attempts, overwrite, resume, allow_unsafe_resume, shard
     )
     check_before_start(output, overwrite=overwrite, resume=resume, inputs=[input] if input is not None else [])
-    plan = None if no_serve and not config and not model_type and not overrides else _plan(config, model_type, overrides)
+    plan = None if no_serve and not config and not model_type and not overrides else plan_to_run(config, model_type, overrides)
     if plan is not None:
         # What is wrong with these is said before anything is started.
         options = request.options(plan.datasets, plan.settings.agent_name)
         Targets.from_plan(plan).choose(options.environment, options.agent)
         if not no_serve:
             check_resume(options, key_digests(plan))
+    if dry_run:
+        typer.echo("nothing is wrong with it; nothing was started (--dry-run)", err=True)
+        return
+
+    def on_launch(launch: "Launch") -> None:
+        if as_json:
+            say_record(launch.as_dict())
+        say_opening(launch)
 
     async def work() -> "Summary":
-        async with _servers(plan, no_serve, run_id) as servers:
-            return await servers.collect(request, as_json)
+        async with servers(plan, no_serve=no_serve, run_id=run_id) as up:
+            return await collect(
+                request.options(up.datasets, up.default_agent),
+                up.targets,
+                PeerDispatcher(up.peer, up.timeouts),
+                run_id=up.run_id,
+                config_keys=up.config_keys,
+                on_launch=on_launch,
+                progress=sys.stderr,
+            )
 
-    summary = run_to_end(work)
+    try:
+        summary = run_to_end(work)
+    except UserError as error:
+        if as_json:
+            say_record({"event": "error", "message": str(error)})
+        raise
     if as_json:
-        _record(summary.as_dict())
+        say_record(summary.as_dict())
     say_closing(summary)
     raise typer.Exit(summary.exit_code)
 
@@ -124,7 +144,7 @@ def merge(
 
     summary = put_together(output, shards, overwrite=overwrite)
     if as_json:
-        _record(summary.as_dict())
+        say_record(summary.as_dict())
     say_closing(summary)
     raise typer.Exit(summary.exit_code)
 
@@ -173,205 +193,3 @@ class _Request:
             resume=self.resume,
             allow_unsafe_resume=self.allow_unsafe_resume,
         )
-
-
-class _Servers:
-    """Servers that are up, as the collector needs them."""
-
-    def __init__(
-        self,
-        run_id: str,
-        targets: "Targets",
-        dispatcher: "Dispatcher",
-        config_keys: Mapping[str, str],
-        datasets: "tuple[DatasetBinding, ...]",
-        default_agent: str | None,
-    ) -> None:
-        self._run_id, self._targets, self._dispatcher = run_id, targets, dispatcher
-        self._config_keys, self._datasets, self._default_agent = config_keys, datasets, default_agent
-
-    async def collect(self, request: _Request, as_json: bool) -> "Summary":
-        """Run the collector."""
-        import sys
-
-        from gym.rollouts.collect import collect
-
-        def on_launch(launch: "Launch") -> None:
-            if as_json:
-                _record(launch.as_dict())
-            say_opening(launch)
-
-        return await collect(
-            request.options(self._datasets, self._default_agent),
-            self._targets,
-            self._dispatcher,
-            run_id=self._run_id,
-            config_keys=self._config_keys,
-            on_launch=on_launch,
-            progress=sys.stderr,
-        )
-
-
-@contextlib.asynccontextmanager
-async def _servers(plan: "Plan | None", no_serve: bool, run_id: str | None) -> "AsyncGenerator[_Servers]":
-    """The servers of a run that is up, or our own for as long as the context lasts."""
-    from gym.config.digests import key_digests
-    from gym.config.plan import DatasetBinding
-    from gym.rollouts.dispatch import PeerDispatcher
-    from gym.rollouts.targets import Targets
-    from gym.runtime.head import server_blocks_digest
-
-    if no_serve:
-        from gym.runtime.attach import attach
-
-        async with attach(run_id) as up:
-            if plan is not None:
-                _refuse_other_config(server_blocks_digest(plan), up.blocks)
-            ours = Targets.from_plan(plan) if plan is not None else Targets({}, {})
-            targets = Targets(up.routes, up.environments, ours.directories)
-            datasets = tuple(DatasetBinding(instance, dataset) for instance, dataset in up.datasets)
-            agent = plan.settings.agent_name if plan is not None else None
-            yield _Servers(up.run_id, targets, PeerDispatcher(up.peer, episode_timeouts(plan)), up.config_keys, datasets, agent)
-        return
-    from gym.runtime.launch import launch
-    from gym.runtime.logs import log_colocated
-
-    assert plan is not None
-    log_colocated(plan.settings)
-    async with launch(plan, plan.settings.isolation or "colocated", say=lambda line: typer.echo(line, err=True)) as running:
-        dispatcher = PeerDispatcher(running.peer, episode_timeouts(plan))
-        try:
-            yield _Servers(running.run_id, Targets.from_plan(plan), dispatcher, key_digests(plan), plan.datasets, plan.settings.agent_name)
-        finally:
-            running.hurry.set()  # every episode has ended or been cancelled: there is nothing to wait for
-
-
-def _plan(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
-    from gym.cli.env import examine, report
-    from gym.config.errors import ConfigErrors
-
-    examined = examine(config, model_type, overrides)
-    if examined.plan is None:
-        raise ConfigErrors(examined.problems)
-    report(examined.problems)
-    return examined.plan
-
-
-def _refuse_other_config(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:
-    from gym.config.errors import UserError, listed
-
-    different = sorted(name for name, digest in ours.items() if theirs.get(name) != digest)
-    if different:
-        raise UserError(
-            f"the running servers were started with another configuration of {listed(different)}: "
-            "give the same --config and overrides as to 'gym env start', or none"
-        )
-
-
-def episode_timeouts(plan: "Plan | None") -> dict[str, float | None]:
-    """How long one call to each environment server may take at most, from its own limits; None where it sets none."""
-    from gym.config.schema import EnvironmentServerConfig
-
-    timeouts: dict[str, float | None] = {}
-    for name in plan.environments if plan is not None else ():
-        config = plan.instances[name].config if plan is not None else None
-        if isinstance(config, EnvironmentServerConfig) and config.default_episode_timeout_seconds is not None:
-            limits = config.default_episode_timeout_seconds + (config.queue_timeout_seconds or 0.0) + 3 * config.cleanup_timeout_seconds
-            timeouts[name] = limits + _MARGIN_SECONDS
-    return timeouts
-
-
-def say_opening(launch: "Launch") -> None:
-    """Tell people what is about to run."""
-    for line in _opening_lines(launch):
-        typer.echo(line, err=True)
-
-
-def say_closing(summary: "Summary") -> None:
-    """Tell people how it ended."""
-    if summary.problem is not None:
-        typer.echo(f"error: {summary.problem}", err=True)
-    for line in _closing_lines(summary):
-        typer.echo(line, err=True)
-
-
-def _opening_lines(launch: "Launch") -> list[str]:
-    from gym.config.errors import printable
-
-    found = launch.prepared
-    lines = [
-        f"{_count(found.expected, 'rollout')} of {_count(found.rows, 'row')} -> {printable(str(launch.files.output))} (run {launch.run_id})"
-    ]
-    if launch.past is not None:
-        lines += _resumed_lines(launch.past)
-    if found.bad_rows:
-        lines.append(f"warning: {found.bad_rows} of {_count(found.rows, 'row')} cannot be run; the first: {found.first_problem}")
-    if found.positional_rows:
-        lines.append(
-            f"warning: {_count(found.positional_rows, 'row')} without task_id, problem_id or instance_id, named by position: "
-            "names change when rows are added or moved"
-        )
-    return lines
-
-
-def _resumed_lines(past: "Past") -> list[str]:
-    from gym.config.errors import listed
-
-    ended = past.before.expected - past.before.owed
-    lines = [f"resumed: {_count(ended, 'rollout')} ended before, {past.to_run} to run"]
-    lines += [f"warning: the last line of {name} was torn: {cut} bytes are cut" for name, cut in past.torn.items()]
-    if past.changed:
-        lines.append(f"warning: not as in the run that is gone on with: {listed(past.changed)}")
-    return lines
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
-def _closing_lines(summary: "Summary") -> list[str]:
-    lines = [_account(summary)]
-    if summary.problem is None and (summary.coverage.failed or summary.coverage.masked):
-        lines += _first_failure(summary.files.failures)
-    return lines
-
-
-def _first_failure(path: Path) -> list[str]:
-    """Where to look, and one reason: an account of kinds alone says nothing that can be acted on."""
-    import orjson
-
-    from gym.config.errors import printable
-    from gym.protocol.failures import bounded_reason
-    from gym.protocol.rollouts import FAILURE_MESSAGE, FAILURE_STAGE, ROLLOUT_ID
-
-    try:
-        with path.open("rb") as lines:
-            row = orjson.loads(next(lines, b"{}"))
-        stage = f" ({row[FAILURE_STAGE]})" if row.get(FAILURE_STAGE) else ""
-        reason = bounded_reason(" ".join(str(row[FAILURE_MESSAGE]).split()), 300)
-        return [f"failed attempts are in {printable(str(path))}; the first, of rollout {row[ROLLOUT_ID]}{stage}: {printable(reason)}"]
-    except (OSError, ValueError, KeyError):
-        return []  # it could not be written, and that has been said
-
-
-def _account(summary: "Summary") -> str:
-    overall: dict[str, Any] = summary.metrics.get("overall") or {}
-    mean, error = overall.get("mean_reward"), overall.get("standard_error")
-    reward = f"; mean reward {mean:.4f}" + (f" ± {error:.4f}" if error is not None else "") if mean is not None else ""
-    state = "interrupted: " if summary.interrupted else ""
-    return f"{state}{summary.coverage.line()}{reward}"
-
-
-def _record(value: dict[str, Any]) -> None:
-    """Print a record on stdout. If nobody reads it any more, the run goes on: its account is in the files."""
-    import os
-    import sys
-
-    import orjson
-
-    try:
-        sys.stdout.write(orjson.dumps(value).decode() + "\n")
-        sys.stdout.flush()
-    except OSError as error:
-        typer.echo(f"the {value['event']} record could not be printed on stdout: {error.strerror or error}; the run goes on", err=True)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

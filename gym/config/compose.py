@@ -38,6 +38,7 @@ def compose(
     cwd: Path,
     known_keys: Collection[str] = (),
     fields_of: FieldsOf = lambda _: (),
+    with_env_file: bool = True,
 ) -> Composition:
     """Composes files and overrides; problems are collected in the result, nothing is raised."""
     reader = _Reader(roots, cwd)
@@ -54,7 +55,9 @@ def compose(
         if override.key == CONFIG_PATHS:
             reader.include_all(from_plain(override.value, COMMAND_LINE))
     env_file = cwd / ENV_FILE
-    if env_file.is_file():
+    if not with_env_file:
+        pass
+    elif env_file.is_file():
         reader.include(str(env_file), Origin(ENV_FILE))
     elif env_file.is_symlink():  # said here: otherwise each secret in it would be missed by itself
         message = f"is a link that leads nowhere ({shown(str(env_file.readlink()))})"

@@ -82,8 +82,9 @@ def examine(
     roots: Sequence[Path] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    with_env_file: bool = True,
 ) -> Examined:
-    """As `load`, but problems are returned beside whatever could be composed."""
+    """As `load`, but problems are returned beside whatever could be composed. `with_env_file=False` leaves out local settings."""
     # YAML is imported with these: a server process that only needs the types does not pay for it
     from gym.config.blocks import sort_blocks
     from gym.config.checks import check_secrets
@@ -104,7 +105,9 @@ def examine(
     def fields_of(path: "KeyPath") -> Collection[str]:
         return implementation_fields(path, places)
 
-    composition = compose(files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, fields_of=fields_of)
+    composition = compose(
+        files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, fields_of=fields_of, with_env_file=with_env_file
+    )
     if not composition.complete:
         return Examined({}, {}, {}, in_order(composition.problems), None)
     root = composition.root if model_type is None else _keep_model_type(composition.root, model_type)

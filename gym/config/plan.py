@@ -4,12 +4,12 @@ Plain data, made by `gym.config.load`, read by the runtime, the collector and th
 invariant: every reference in it resolves, every value is present, every path is absolute.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gym.config.schema import Dataset, Kind, ServerConfig, ServerRef, Settings
+from gym.config.schema import Dataset, EnvironmentServerConfig, Kind, ServerConfig, ServerRef, Settings
 
 
 @dataclass(frozen=True)
@@ -96,3 +96,20 @@ class Plan:
     """Dotted key path -> where it was set."""
     resolved: Mapping[str, Any]
     """The whole composed configuration as plain data, secrets included."""
+
+    def only(self, names: Iterable[str]) -> "Plan":
+        """The same with these instances alone and what they refer to; nothing is routed to any."""
+        kept: dict[str, Instance] = {}
+        wanted = list(names)
+        while wanted:
+            name = wanted.pop()
+            if name not in kept:
+                kept[name] = self.instances[name]
+                wanted += [reference.name for reference in kept[name].references.values()]
+        return replace(self, instances=kept, routes={}, environments={}, datasets=())
+
+    @property
+    def episode_timeouts(self) -> dict[str, float | None]:
+        """How long a call to each environment server takes at most, in seconds, from its own limits; None where it sets none."""
+        configs = {name: self.instances[name].config for name in self.environments}
+        return {name: config.longest_run_seconds for name, config in configs.items() if isinstance(config, EnvironmentServerConfig)}

@@ -55,13 +55,21 @@ class Dataset(Section):
     """A set of task rows that an instance serves."""
 
     name: str
+    """What `--dataset` takes."""
     type: Literal["train", "validation", "example", "benchmark"]
+    """Training, validation, a few rows that are committed with the server, or a benchmark, which needs a prepare_script."""
     jsonl_fpath: Path
+    """The rows, one JSON object a line."""
     taskset: str | None = None
+    """What its tasks are called on the wire and in results; rows find their environment by it."""
     prepare_script: Path | None = None
+    """The script that makes the rows."""
     num_repeats: int = Field(default=1, ge=1)
+    """Rollouts for each row, unless `--num-repeats` says otherwise."""
     license: str | None = None
+    """The rows' licence: an SPDX name, or one of the ecosystem's; an unknown one is a warning."""
     source: dict[str, Any] | None = None
+    """Where the rows come from; for people."""
 
     @model_validator(mode="after")
     def _benchmark_is_prepared(self) -> "Dataset":
@@ -89,13 +97,17 @@ class ServerConfig(Section):
     """What every instance may set. Times are in seconds."""
 
     entrypoint: str = "app.py"
+    """The file with the server's class, in the implementation's folder."""
     host: str | None = None
+    """Where it listens; null takes the setting `default_host`."""
     port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """The port it listens on; null or 0 takes a free one."""
     url: str | None = None
     """The instance runs elsewhere: its base URL, in place of an entrypoint."""
     headers: dict[str, str] = Field(default_factory=dict)
     """Sent with every call to an instance that runs elsewhere."""
     description: str | None = None
+    """For people."""
 
     @field_validator("url")
     @classmethod
@@ -107,10 +119,15 @@ class ResourcesServerConfig(ServerConfig):
     """A resources server: a task's state, tools, sandbox and verdict."""
 
     domain: str | None = None
+    """What the tasks are about, e.g. `coding`; for lists."""
     verified: bool = False
+    """Whether somebody has checked the tasks; for lists."""
     verified_url: str | None = None
+    """Where that is written down."""
     value: str | None = None
+    """What the environment is good for; for people."""
     datasets: list[Dataset] = Field(default_factory=list[Dataset])
+    """Its data sets; see [Data sets](#data-sets)."""
     allowed_agents: list[str] | None = None
     """Implementations of agents that may be paired with this server; None allows all."""
     expose_gold_to: list[str] = Field(default_factory=list)
@@ -118,24 +135,32 @@ class ResourcesServerConfig(ServerConfig):
     expose_tools_over_mcp: bool = False
     """Serve the tools over MCP as well, for agents that are granted them so."""
     session_ttl_seconds: float = Field(default=86_400, gt=0)
+    """A session that nobody closes is closed after so long."""
     session_receipt_seconds: float = Field(default=3_600, gt=0)
+    """How long the answer of a closed session is kept, for a caller that asks once more."""
 
 
 class AgentConfig(ServerConfig):
     """An agent: a harness that acts."""
 
     model_server: ModelRef | None = None
+    """The model it asks."""
     resources_server: ResourcesServerRef | None = None
+    """Of agents that run whole rollouts by themselves: the server that judges them."""
     datasets: list[Dataset] = Field(default_factory=list[Dataset])
+    """Data sets in the old form, where they hung on the agent."""
     tool_transports: ClassVar[frozenset[str] | None] = None
     """The ways to a task's tools that the implementation can use; None where it does not say."""
     time_ceiling: ClassVar[str | None] = None
     """The field with the longest that one activation may take (seconds), where the episode must not cut it short."""
     token_id_capture: bool = False
+    """Record its model calls with token ids, where the setting `token_id_capture` is on."""
     check_reach: bool = True
     """Before a harness first runs in a sandbox of a provider block, try from inside whether it reaches its servers."""
     session_ttl_seconds: float = Field(default=86_400, gt=0)
+    """A session that nobody closes is closed after so long."""
     session_receipt_seconds: float = Field(default=3_600, gt=0)
+    """How long the answer of a closed session is kept, for a caller that asks once more."""
 
     @property
     def in_sandbox(self) -> bool:
@@ -147,6 +172,7 @@ class ModelConfig(ServerConfig):
     """A model server: the policy model, and the record of every call to it."""
 
     max_calls_per_rollout: Annotated[int, Field(gt=0)] | None = None
+    """Model calls that one attempt may make; one more is refused, and what stands is graded."""
     max_tokens_per_rollout: Annotated[int, Field(gt=0)] | None = None
     """Input and output of all answered calls together; looked at before each call."""
     max_failed_calls_in_a_row: Annotated[int, Field(gt=0)] | None = 20
@@ -159,12 +185,23 @@ class EnvironmentServerConfig(ServerConfig):
     """An environment server: the order of calls, limits and cleanup of one episode."""
 
     max_concurrent_episodes: Annotated[int, Field(gt=0)] | None = None
+    """How many run at once; others wait for a place."""
     queue_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    """How long one may wait for a place; required with max_concurrent_episodes."""
     max_queued_episodes: Annotated[int, Field(ge=0)] | None = None
     """How many may wait for a place; one more is turned away with 503 and Retry-After, which costs its caller no attempt."""
     default_episode_timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    """The bound of an episode, cleanup not counted."""
     cleanup_timeout_seconds: float = Field(default=180, gt=0)
     """The bound of each cleanup callback; at most three run, one after the other."""
+
+    @property
+    def longest_run_seconds(self) -> float | None:
+        """How long `/run` may take its caller: all its limits, and a hundredth of them (10 to 120 s) for the way; None without a limit."""
+        if self.default_episode_timeout_seconds is None:
+            return None
+        limits = self.default_episode_timeout_seconds + (self.queue_timeout_seconds or 0.0) + 3 * self.cleanup_timeout_seconds
+        return limits + min(max(limits / 100, 10.0), 120.0)
 
     @model_validator(mode="after")
     def _queue_is_bounded(self) -> "EnvironmentServerConfig":

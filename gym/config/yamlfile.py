@@ -151,7 +151,6 @@ class _Reader:
 
 def read_yaml(path: Path, shown_path: str) -> tuple[Block | None, list[Problem]]:
     """The file's mapping and what is wrong with it; None if it cannot be read at all. `shown_path` is how messages name it."""
-    problems: list[Problem] = []
     start = Origin(shown_path, 1, 1)
     try:
         text = path.read_text(encoding="utf-8")
@@ -159,6 +158,13 @@ def read_yaml(path: Path, shown_path: str) -> tuple[Block | None, list[Problem]]
         return None, [Problem("file-unreadable", "", f"not UTF-8 text (byte {error.start})", "save the file as UTF-8", start)]
     except OSError as error:
         return None, [Problem("file-unreadable", "", f"cannot be read ({error.strerror})", "check the path and its permissions", start)]
+    return parse_yaml(text, shown_path)
+
+
+def parse_yaml(text: str, shown_path: str) -> tuple[Block | None, list[Problem]]:
+    """As `read_yaml`, of a text that is at hand."""
+    problems: list[Problem] = []
+    start = Origin(shown_path, 1, 1)
     try:
         node = _read(text, shown_path, problems)
     except yaml.MarkedYAMLError as error:
@@ -195,8 +201,11 @@ def _read(text: str, shown_path: str, problems: list[Problem]) -> Node | None:
     loader = _Loader(text)
     try:
         root = loader.get_single_node()
+        if root is None:
+            return None
         reader = _Reader(loader, shown_path, problems)
-        return None if root is None else reader.read(root, reader.origin(root.start_mark), "")
+        start = Origin(shown_path, 1, 1) if isinstance(root, yaml.MappingNode) else reader.origin(root.start_mark)
+        return reader.read(root, start, "")
     finally:
         loader.dispose()
 

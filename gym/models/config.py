@@ -13,6 +13,7 @@ class EndpointConfig(ModelConfig):
     base_url: str | Annotated[list[str], Field(min_length=1)]
     """The endpoint's base, usually ending in /v1. Of several, each rollout stays at one."""
     api_key: str = "EMPTY"
+    """The key that the endpoint wants; from env.yaml."""
     model: str
     """The model's name at the endpoint; it replaces whatever a request names."""
     timeout_seconds: float = Field(default=3_600, gt=0)
@@ -22,6 +23,7 @@ class EndpointConfig(ModelConfig):
     max_concurrency: int | None = Field(default=None, gt=0)
     """Most requests in flight at each endpoint."""
     extra_headers: dict[str, str] = Field(default_factory=dict)
+    """Sent with every call to the endpoint."""
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Fields of every request that does not set them itself."""
     sampling_overrides: dict[str, Any] = Field(default_factory=dict)

@@ -4,7 +4,7 @@ Two forms live side by side. The typed form carries the caller's session id, epi
 the old form is an empty or flat body, and its session is known by the cookie alone.
 """
 
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -14,6 +14,13 @@ from gym.protocol.ids import EpisodeId, TaskId
 from gym.protocol.responses import Response, ResponseCreateParams
 
 VerificationInput = TypeVar("VerificationInput")
+
+ReverifyMode = Literal["stateless", "seeded", "unsupported"]
+"""How a stored rollout is verified again, without its agent.
+
+`stateless`: verify needs no session. `seeded`: it needs what seed makes of the row, and nothing that an agent did in
+the session. `unsupported`: it needs what the agent did there, which is gone.
+"""
 
 
 class ResourcesSeedSessionRequest(WireRequest):

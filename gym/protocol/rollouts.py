@@ -32,6 +32,8 @@ TASK_ID = "_ng_task_id"
 ENVIRONMENT_SERVER = "_ng_environment_server"
 TOKEN_CAPTURE = "_ng_token_capture"
 """What became of the tokens of a rollout's model calls; the one key of the collector's that the environment server sets."""
+PREVIOUS_VERDICT = "ng_previous_verdict"
+"""In a row that was verified again: the verdict that it had, and the run that gave it."""
 MODEL_CALLS = "ng_model_call_capture"
 """What is known of a rollout's model calls."""
 

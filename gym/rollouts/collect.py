@@ -133,13 +133,14 @@ async def collect(
     *,
     run_id: str,
     config_keys: Mapping[str, str],
+    preparation: Callable[[CollectOptions, Targets, RecordMaker, OutputFiles], Preparation] = Preparation,
     on_launch: Callable[[Launch], None] | None = None,
     progress: TextIO | None = None,
 ) -> Summary:
     """Run every rollout of `options.input` and write the files beside `options.output`.
 
-    `config_keys` are digests of the configuration's keys. Progress is shown on `progress`
-    (None: nowhere). SIGINT and SIGTERM stop the run in good order (main thread only); so does cancelling this coroutine.
+    `config_keys` are digests of the configuration's keys; `preparation` makes tasks of the rows. Progress is shown on `progress`
+    (None: nowhere). SIGINT, SIGTERM and SIGHUP stop the run in good order (main thread only); so does cancelling this coroutine.
     Raises UserError if nothing can be run; a run that was stopped half-way returns its Summary, with `problem`.
     """
     files = OutputFiles(options.output)
@@ -153,7 +154,7 @@ async def collect(
         files.check_new(overwrite=options.overwrite, resume=options.resume, inputs=[options.input])
         records = RecordMaker(run_id, targets.environments)
         past: Past | None = None
-        preparation = Preparation(options, targets, records, files)
+        preparing = preparation(options, targets, records, files)
         try:
             if options.resume and begun(files):
                 if progress is not None:
@@ -162,13 +163,13 @@ async def collect(
                 past = await _in_thread(lambda stopped: read_past(files, options, config_keys, stopped))
                 prepared = past.prepared
             else:
-                prepared = await _in_thread(preparation.run)
+                prepared = await _in_thread(preparing.run)
                 files.remove_results()
                 prepared.place(files)
         except OSError as error:
             raise UserError(f"the output {options.output} cannot be begun: {error.strerror or error}") from None
         finally:
-            preparation.prepared.discard()
+            preparing.prepared.discard()
         run = _Run(options, files, prepared, records, Identity(run_id, config_keys), past)
         if on_launch is not None:
             on_launch(Launch(run_id, files, prepared, past))
@@ -321,7 +322,7 @@ class _Run:
 
 @contextlib.contextmanager
 def _stop_signals(stop: Callable[[], object]) -> Generator[Callable[[], bool]]:
-    """Call `stop` at the first SIGINT or SIGTERM and yield whether one came; a second one of them acts as it did before."""
+    """Call `stop` at the first SIGINT, SIGTERM or SIGHUP and yield whether one came; a second one of them acts as it did before."""
     came = False
     loop = asyncio.get_running_loop()
     before: dict[int, Any] = {}
@@ -339,7 +340,7 @@ def _stop_signals(stop: Callable[[], object]) -> Generator[Callable[[], bool]]:
         stop()
 
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             previous = signal.getsignal(number)
             if previous is not signal.SIG_IGN and previous is not None:
                 before[number] = previous

@@ -112,6 +112,13 @@ class OutputFiles:
             shutil.rmtree(self.model_calls)
 
 
+def rollouts_beside(path: Path) -> Path | None:
+    """The rollouts that `path` is a side file of, if it is one."""
+    cuts = (index for index, letter in enumerate(path.name) if letter == "_")
+    beside = (OutputFiles(path.with_name(f"{path.name[:cut]}.jsonl")) for cut in cuts)
+    return next((files.output for files in beside if path in files.results and files.output.is_file()), None)
+
+
 def check_target(path: Path, inputs: Iterable[Path], called: str) -> None:
     """Raise UserError if `--output path` cannot be one new file: its folder is missing, or it is one of `inputs`, which are `called`."""
     if path.is_dir() or not path.parent.is_dir() or any(path.exists() and other.exists() and path.samefile(other) for other in inputs):
@@ -119,7 +126,7 @@ def check_target(path: Path, inputs: Iterable[Path], called: str) -> None:
 
 
 def write_atomically(path: Path, parts: Iterable[bytes]) -> None:
-    """Replace `path` by the joined `parts`, synced to disk. Raises OSError; then `path` is as it was."""
+    """Replace `path` by the joined `parts`, synced to disk; its permissions stay. Raises OSError; then `path` is as it was."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -127,6 +134,8 @@ def write_atomically(path: Path, parts: Iterable[bytes]) -> None:
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

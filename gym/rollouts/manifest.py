@@ -54,6 +54,7 @@ def asked_for(options: CollectOptions) -> dict[str, Any]:
         "--env": options.environment,
         "--agent": options.agent,
         "taskset": options.taskset,
+        "gym eval reverify": options.reverify or None,
         "--shard": "{}/{}".format(*options.shard) if options.shard is not None else None,
     }
 

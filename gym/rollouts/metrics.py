@@ -177,6 +177,8 @@ def told(table: Table) -> dict[str, Any]:
     """What stands in the metrics file."""
     summary = table.summary()
     notes: list[str] = []
+    if not summary["tasks"]:
+        notes.append("there is no rollout: nothing was measured")
     if summary["max_repeats"] == 1:
         notes.append("one repeat of each task: the standard error is between tasks only")
     if summary["masked"]:

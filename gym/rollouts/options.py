@@ -32,6 +32,8 @@ class CollectOptions:
     attempts: int = DEFAULT_ATTEMPTS
     shard: tuple[int, int] | None = None
     """Which part of the tasks, from 1, and of how many; None for all."""
+    reverify: bool = False
+    """The input is an earlier run's output, of which only the verdicts are made anew."""
     overwrite: bool = False
     resume: bool = False
     """Go on with what an earlier run left at the output; begin if there is nothing."""

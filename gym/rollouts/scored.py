@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from gym.config.errors import UserError, shown
 from gym.protocol.rollouts import ATTEMPT_INDEX, FAILURE_CLASS, ROLLOUT_ID, ROLLOUT_INDEX, RUN_ID, TASK_ID, TASK_INDEX
+from gym.rollouts.files import rollouts_beside
 from gym.tasks.rows import RowProblem, read_rows
 
 _EVERY = 1000
@@ -35,6 +36,8 @@ def scored_rows(paths: Iterable[Path], *, progress: Callable[[int], None] | None
     seen: set[int] = set()
     number = 0
     for path in paths:
+        if (rollouts := rollouts_beside(path)) is not None:
+            raise UserError(f"{path} holds no rollouts, it stands beside them: give {rollouts}")
         for line in read_rows(path):
             if isinstance(line, RowProblem):
                 raise UserError(str(line))

@@ -112,6 +112,7 @@ class Preparation:
         found.discard()
         source = hashlib.sha256()
         tasks, failures = LineFile(found.materialized), LineFile(found.failures)
+        position = -1
         try:
             for position, row in enumerate(read_rows(self._options.input, limit=self._options.limit, digest=source)):
                 if stopped():
@@ -120,9 +121,8 @@ class Preparation:
         finally:
             tasks.close()
             failures.close()
-        if not found.rows:
-            of_shard = " for this shard" if self._options.shard is not None else ""
-            raise UserError(f"input file {self._options.input} holds no rows{of_shard}")
+        if position < 0:
+            raise UserError(f"input file {self._options.input} holds no rows")
         self._refuse_duplicates()
         found.source_digest, found.tasks_digest = source.hexdigest(), self._digest.hexdigest()
         self._names = _Names()
@@ -142,7 +142,7 @@ class Preparation:
             if not self._ours(index):
                 return
             own_id = self._own_id(row.value)
-            environment, task = self._task(row.value, index)
+            environment, task = self._task(row, index)
         except TaskError as error:
             if not self._ours(index):
                 return
@@ -180,24 +180,29 @@ class Preparation:
             episode = Episode(rollout_id, 0, index, first + offset, environment, None)
             failures.write(self._records.failure(episode, invalid_task(problem)))
 
-    def _task(self, row: dict[str, Any], index: int) -> tuple[str, Materialized]:
-        if is_materialized(row):
-            task = check_materialized(row)
+    def _task(self, row: Row, index: int) -> tuple[str, Materialized]:
+        """The task that a row is, and the environment server that it goes to. Raises TaskError."""
+        value = row.value
+        if is_materialized(value):
+            task = check_materialized(value)
             environment = self._targets.of_taskset(task["task_id"]["taskset"], self._chosen)
         else:
-            environment = self._targets.of_flat_row(row, self._chosen, self._options.taskset)
+            environment = self._targets.of_flat_row(value, self._chosen, self._options.taskset)
             if environment not in self._tasksets:
                 self._tasksets[environment] = self._targets.taskset_of(environment, self._options.taskset)
-            task = materialize_task(row, taskset=self._tasksets[environment], task_index=index)
-            if own_name(row) is None:
+            task = materialize_task(value, taskset=self._tasksets[environment], task_index=index)
+            if own_name(value) is None:
                 self.prepared.positional_rows += 1
+        self._check_schema(environment, task["task_input"])
+        return environment, task
+
+    def _check_schema(self, environment: str, task_input: dict[str, Any]) -> None:
         if environment not in self._schemas:
             directory = self._targets.directories.get(environment)
             self._schemas[environment] = load_schema(directory) if directory is not None else None
         schema = self._schemas[environment]
         if schema is not None:
-            schema.check(task["task_input"])
-        return environment, task
+            schema.check(task_input)
 
     def _ours(self, index: int) -> bool:
         """Whether a task belongs to this shard; its repeats go with it."""

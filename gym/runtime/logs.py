@@ -22,6 +22,7 @@ class RedactingFormatter(logging.Formatter):
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
         """The UTC time in milliseconds; what is before them is made once a second."""
+        del datefmt  # there is one form
         second = int(record.created)
         if second != self._second[0]:
             self._second = second, time.strftime(self.default_time_format, time.gmtime(second))

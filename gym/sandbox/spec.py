@@ -37,25 +37,32 @@ class SandboxResources(Section):
     cpu: Annotated[float, Field(gt=0)] | None = None
     """CPUs; fractions are allowed."""
     memory_mib: Annotated[int, Field(ge=8)] | None = None
+    """Memory, swap not counted."""
     disk_gib: Annotated[float, Field(gt=0)] | None = None
     """Advisory where the engine cannot enforce it."""
     gpu: Annotated[int, Field(ge=1)] | None = None
+    """Whole GPUs."""
 
 
 class SandboxSpec(Section):
     """One sandbox. Times are in seconds, paths are inside the sandbox."""
 
     image: str | None = None
+    """The image; of SWE tasks the row names it."""
     ttl_s: Annotated[float, Field(gt=0)] | None = None
     """The sandbox ends itself after this long, even if nobody is left to stop it; None takes the provider's default."""
     ready_timeout_s: float = Field(default=120, gt=0)
     """From create to the first command that answers; the pull of an image is not counted."""
     workdir: AbsolutePath | None = None
+    """Where commands start, unless they say otherwise; null: the image's own."""
     user: str | None = None
+    """Whom commands run as; null: the image's own."""
     env: dict[str, str] = Field(default_factory=dict)
+    """Variables of every command."""
     files: dict[AbsolutePath, str | bytes] = Field(default_factory=dict)
     """Written before the sandbox is handed out: path -> content."""
     metadata: dict[str, str] = Field(default_factory=dict)
+    """Labels, for whoever looks at the engine."""
     resources: SandboxResources = Field(default_factory=SandboxResources)
     """Limits. One above what the host has is clamped to it, and recorded."""
     resource_requests: SandboxResources = Field(default_factory=SandboxResources)
@@ -63,9 +70,11 @@ class SandboxSpec(Section):
     entrypoint: Annotated[list[str], Field(min_length=1)] | None = None
     """A service to start beside the sandbox's commands; its end does not end the sandbox."""
     ports: list[Port] = Field(default_factory=list[int])
+    """Ports of the sandbox that its host can reach."""
     network: str | None = None
     """Overrides the provider block's network; what names mean is the provider's."""
     provider_options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the provider's own."""
 
     @field_validator("env")
     @classmethod

@@ -12,7 +12,13 @@ from gym.protocol import routes
 from gym.protocol.access import MCPServerMetadata, SandboxAccess
 from gym.protocol.errors import ContractError
 from gym.protocol.ids import new_resources_session_id
-from gym.protocol.resources import BaseVerifyRequest, ResourcesCloseSessionRequest, ResourcesSeedSessionRequest, ResourcesVerifyRequest
+from gym.protocol.resources import (
+    BaseVerifyRequest,
+    ResourcesCloseSessionRequest,
+    ResourcesSeedSessionRequest,
+    ResourcesVerifyRequest,
+    ReverifyMode,
+)
 from gym.protocol.responses import Item
 from gym.protocol.verdicts import LOST_SESSION, Masked, Verdict, verdict_to_wire
 from gym.servers.auth import CookieSigner, SessionSigner
@@ -236,5 +242,5 @@ class ResourcesServer(Server, Generic[State]):
     async def _reverify_mode(self, call: Call) -> dict[str, str]:
         return {"mode": self.reverify_mode}
 
-    reverify_mode: ClassVar[str] = "unsupported"
-    """`stateless` where verify needs no session; `unsupported` otherwise."""
+    reverify_mode: ClassVar[ReverifyMode] = "unsupported"
+    """Whether a stored rollout can be verified again, and how; see `ReverifyMode`."""

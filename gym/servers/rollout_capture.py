@@ -96,10 +96,8 @@ class RolloutCapture:
         training: dict[str, Any] = (self.report or {}).get("training") or _NO_TRAINING
         if training["items"] is not None:
             result["response"] = {**(result.get("response") or {}), "output": training["items"]}
-        masked = training["masked_reason"]
-        result[TOKEN_CAPTURE] = {**training["report"], "masked_reason": masked}
-        if masked is not None and not result.get("mask_sample"):
-            result |= {"mask_sample": True, "failure_kind": "token_capture_failed", "failure_reason": f"no tokens to train on: {masked}"}
+        result[TOKEN_CAPTURE] = {**training["report"], "masked_reason": training["masked_reason"]}
+        mask_without_tokens(result)
         return result
 
     @property
@@ -127,3 +125,11 @@ class RolloutCapture:
     def budget_exhausted(self) -> bool:
         """Whether the agent was refused a call for a budget of the model server."""
         return self.report is not None and "budget_exhausted" in self.report
+
+
+def mask_without_tokens(result: dict[str, Any]) -> None:
+    """Mask a result of which the tokens were asked for and are not known, whatever the verdict."""
+    capture: dict[str, Any] = result.get(TOKEN_CAPTURE) or {}
+    masked = capture.get("masked_reason")
+    if masked is not None and not result.get("mask_sample"):
+        result |= {"mask_sample": True, "failure_kind": "token_capture_failed", "failure_reason": f"no tokens to train on: {masked}"}

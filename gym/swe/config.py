@@ -29,6 +29,7 @@ class SweConfig(ResourcesServerConfig):
     patch_capture_mode: Literal["worktree", "committed"] = "worktree"
     """What is judged: the work tree, or the most advanced commit of HEAD and the local branches."""
     include_model_patch_in_response: bool = True
+    """Put the patch that was judged into the row (`model_patch`)."""
     apply_anti_cheating: bool = True
     """Scrub the history past the base commit before the agent starts, and plant a test that must fail among the graded ones."""
     is_verifying_golden_patch: bool = False

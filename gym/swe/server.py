@@ -45,6 +45,7 @@ class SweServer(ResourcesServer[TaskState]):
 
     config: SweConfig  # pyright: ignore[reportIncompatibleVariableOverride] - set once, by the constructor
     profile: ClassVar[Profile]
+    reverify_mode = "stateless"
 
     def __init__(self, config: SweConfig, context: ServerContext) -> None:
         super().__init__(config, context)

@@ -45,7 +45,9 @@ class Recipe:
     fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Fields that every row gets, such as `split`."""
     prompt_fields: Mapping[str, Callable[[Mapping[str, Any]], str]] = field(default_factory=dict[str, Callable[[Mapping[str, Any]], str]])
-    """Names of the template beside `problem_statement`, and where their text comes from."""
+    """Names of the template beside `statement`, and where their text comes from."""
+    statement: str = "problem_statement"
+    """The row's field that says what is asked; the template may name it."""
 
 
 def prepare_main(
@@ -98,7 +100,7 @@ class PrepareJob:
         limit: int | None = None,
     ) -> None:
         self._recipe, self._source, self._output, self._ids, self._limit = recipe, source, output, ids, limit
-        names = ("problem_statement", *recipe.prompt_fields)
+        names = (recipe.statement, *recipe.prompt_fields)
         self._template = PromptTemplate.read(_found(template), names)
         schema = load_schema(_found(recipe.server))
         if schema is None:
@@ -141,7 +143,7 @@ class PrepareJob:
             name = own_name(converted)
             if self._ids is not None and name not in self._ids:
                 return None
-            values = {"problem_statement": _text(converted, "problem_statement")}
+            values = {self._recipe.statement: _text(converted, self._recipe.statement)}
             values |= {field_name: make(converted) for field_name, make in self._recipe.prompt_fields.items()}
             prompt = {"input": [{"role": "user", "content": self._template.fill(values)}]}
             made = {**converted, **self._recipe.fixed, "responses_create_params": prompt}

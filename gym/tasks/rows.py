@@ -45,10 +45,11 @@ class Digest(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row, and where it stands (`line` counts from 1)."""
+    """One row, and where it stands: in which line (from 1), and at which byte (from 0) `raw` begins."""
 
     path: Path
     line: int
+    offset: int
     value: dict[str, Any]
     raw: bytes
     """The line itself, without the white space around it."""
@@ -95,17 +96,20 @@ def read_rows(
     Raises TaskFileError as `open_rows` does.
     """
     with open_rows(path) as file:
-        number = count = 0
+        number = count = end = 0
         while count != limit and (line := file.readline(MAX_LINE_BYTES)):
             number += 1
+            offset, end = end, end + len(line)
             if digest is not None:
                 digest.update(line)
             if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
                 count += 1
                 yield RowProblem(path, number, f"the line is longer than {MAX_LINE_BYTES} bytes")
                 while (more := file.readline(1 << 20)) and not more.endswith(b"\n"):
+                    end += len(more)
                     if digest is not None:
                         digest.update(more)
+                end += len(more)
                 if digest is not None:
                     digest.update(more)
                 continue
@@ -113,12 +117,12 @@ def read_rows(
             raw = raw.strip()
             if raw:
                 count += 1
-                yield _parse(path, number, raw, loads, whole=line.endswith(b"\n"))
+                yield _parse(path, number, offset + line.find(raw), raw, loads, whole=line.endswith(b"\n"))
         while digest is not None and (rest := file.read(1 << 20)):
             digest.update(rest)
 
 
-def _parse(path: Path, number: int, raw: bytes, loads: Callable[[bytes], object], *, whole: bool) -> Row | RowProblem:
+def _parse(path: Path, number: int, offset: int, raw: bytes, loads: Callable[[bytes], object], *, whole: bool) -> Row | RowProblem:
     try:
         value: object = loads(raw)
     except orjson.JSONDecodeError as error:
@@ -126,7 +130,7 @@ def _parse(path: Path, number: int, raw: bytes, loads: Callable[[bytes], object]
     if not isinstance(value, dict):
         kind = _JSON_NAMES.get(type(value), "a number")
         return RowProblem(path, number, f"the row is {kind}, not an object: the file must hold one JSON object a line")
-    return Row(path, number, cast(dict[str, Any], value), raw)
+    return Row(path, number, offset, cast(dict[str, Any], value), raw)
 
 
 def _why(raw: bytes, error: orjson.JSONDecodeError, *, whole: bool) -> str:

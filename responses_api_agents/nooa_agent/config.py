@@ -48,6 +48,7 @@ class Config(HarnessConfig):
     time_ceiling: ClassVar[str | None] = "timeout"
 
     nooa: Nooa
+    """What is run: NOOA's agent, and where."""
     timeout: float = Field(default=21_420, gt=0)
     """The ceiling of the worker, wherever it runs; what stands by then is graded."""
     max_policy_calls: Annotated[int, Field(gt=0)] | None = None

@@ -10,6 +10,7 @@ class Config(OpenCodeConfig):
     """That of `opencode_agent` with other defaults, and what its episodes need."""
 
     resources_server: ResourcesServerRef  # pyright: ignore[reportGeneralTypeIssues] - pydantic lets a subclass require what its base does not
+    """The server whose tasks it runs, and which judges them."""
     thinking: bool = False
     subagents: bool = False
     context_window: int = Field(default=262_144, gt=0)

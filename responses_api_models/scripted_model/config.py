@@ -88,4 +88,6 @@ class Config(ModelConfig):
     """Where the steps come from: the request's `metadata.script` (JSON), then `rules`, then the rules of the file `script`."""
 
     script: Annotated[Path | None, MustExist()] = None
+    """A YAML file of rules."""
     rules: list[Rule] = Field(default_factory=list)
+    """Rules that come before those of the script."""

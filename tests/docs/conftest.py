@@ -47,14 +47,18 @@ class Reader:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
-    def run(self, command: str, seconds: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run a shell block in the folder, with `gym` on PATH and a state folder of its own."""
+    def env(self) -> dict[str, str]:
+        """The environment of the reader's shell."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("GYM_", "NEMO_GYM_", "PYTHON"))}
+        return {**kept, "PATH": path, "GYM_STATE_DIR": str(self.folder / "state")}
+
+    def run(self, command: str, seconds: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
+        """Run a shell block in the folder, with `gym` on PATH and a state folder of its own."""
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", command],
             cwd=self.folder,
-            env={**kept, "PATH": path, "GYM_STATE_DIR": str(self.folder / "state"), **env},
+            env={**self.env(), **env},
             text=True,
             capture_output=True,
             check=False,

@@ -81,11 +81,9 @@ def test_commands_parse(page: Path) -> None:
 
 
 FOLLOWED = [
-    "docs/configuration.md",
-    "docs/replay.md",
-    "docs/rollouts.md",
-    *(f"resources_servers/{name}/README.md" for name in ("example_single_tool_call", "example_session_state_mgmt", "example_mcp_weather")),
+    f"resources_servers/{name}/README.md" for name in ("example_single_tool_call", "example_session_state_mgmt", "example_mcp_weather")
 ]
+"""READMEs of implementations; those of docs/ are in test_commands.py."""
 
 
 @pytest.mark.parametrize("page", FOLLOWED)

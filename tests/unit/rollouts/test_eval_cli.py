@@ -12,7 +12,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from gym.cli.eval import app
+from gym.cli.main import app
 from gym.config.errors import UserError
 
 _CONFIG = "resources_servers/example_session_state_mgmt/configs/example_session_state_mgmt.yaml"
@@ -26,7 +26,7 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _run(arguments: list[str]) -> Any:
-    return CliRunner().invoke(app, arguments)
+    return CliRunner().invoke(app, ["eval", *arguments])
 
 
 def _records(stdout: str) -> list[dict[str, Any]]:
@@ -136,6 +136,38 @@ def test_mistakes_are_said_before_anything_starts(tmp_path: Path, options: list[
     assert not (tmp_path / "out.jsonl").exists()
 
 
+def test_verdicts_are_given_again_where_that_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = "resources_servers/example_single_tool_call/configs/example_single_tool_call.yaml"
+    example = ["--config", config, "--model-type", "scripted_model"]
+    old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
+    assert _run(["run", *example, "--limit", "2", "--num-repeats", "2", "--output", str(old)]).exit_code == 0
+    again = _run(["reverify", str(old), *example, "--output", str(new), "--json"])
+    assert again.exit_code == 0, again.output
+    launch, done = _records(again.stdout)
+    assert (launch["expected"], done["coverage"]["measured"], done["verdicts"]["unchanged"]) == (4, 4, 4)
+    assert again.stderr.splitlines()[-1] == "0 of 4 verdicts changed"
+    resumed = _run(["reverify", str(old), *example, "--output", str(new), "--resume"])
+    assert "resumed: 4 rollouts ended before, 0 to run" in resumed.stderr
+    stateful = tmp_path / "stateful.jsonl"
+    assert _run([*_EXAMPLE, "--output", str(stateful), "--limit", "1"]).exit_code == 0
+    refused = _run(["reverify", str(stateful), *_EXAMPLE[1:], "--output", str(tmp_path / "none.jsonl")])
+    assert isinstance(refused.exception, UserError)
+    assert "cannot verify without the episode" in str(refused.exception)
+    assert not (tmp_path / "none.jsonl").exists()
+    monkeypatch.setattr("gym.runtime.launch.launch", lambda *_, **__: pytest.fail("servers were started"))
+    for output, options, says in (
+        (new, [], "go on with it with --resume"),
+        (old, ["--overwrite"], "is one of the files that this run writes"),
+        (tmp_path / "old_failures.jsonl", ["--overwrite"], "is one of the files that this run writes"),
+        (tmp_path / "other.jsonl", ["--env", "nowhere"], "no such environment server"),
+    ):
+        ended = _run(["reverify", str(old), *example, "--output", str(output), *options])
+        assert isinstance(ended.exception, UserError)
+        assert says in str(ended.exception)
+    absent = _run(["reverify", str(tmp_path / "absent.jsonl"), *example, "--output", str(tmp_path / "other.jsonl")])
+    assert "absent.jsonl is not there" in str(absent.exception)
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -168,7 +200,10 @@ def test_no_serve_without_servers(tmp_path: Path) -> None:
 async def test_no_serve_uses_the_servers_that_are_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers in this process, over HTTP, and the command in a thread with a loop of its own would need signals: so by its parts."""
     from gym.cli import eval as command
+    from gym.cli.serving import servers
     from gym.config import load
+    from gym.rollouts.collect import collect
+    from gym.rollouts.dispatch import PeerDispatcher
     from gym.runtime.head import head_app
     from gym.runtime.launch import launch
     from gym.runtime.listen import answering, open_socket, url_of
@@ -182,14 +217,16 @@ async def test_no_serve_uses_the_servers_that_are_up(tmp_path: Path, monkeypatch
             monkeypatch.setenv("GYM_HEAD_URL", url_of(head))
             monkeypatch.setenv("GYM_TOKEN_FILE", str(token))
             request = command._Request(tmp_path / "out.jsonl", _ROWS, None, None, None, None, 4, 3, None, False)
-            async with command._servers(plan, True, None) as servers:
-                summary = await asyncio.wait_for(servers.collect(request, False), 60)
+            async with servers(plan, no_serve=True, run_id=None) as up:
+                options, dispatcher = request.options(up.datasets, up.default_agent), PeerDispatcher(up.peer, up.timeouts)
+                running_to_end = collect(options, up.targets, dispatcher, run_id=up.run_id, config_keys=up.config_keys)
+                summary = await asyncio.wait_for(running_to_end, 60)
             assert summary.exit_code == 0
             assert summary.coverage.measured == 15
             assert summary.run_id == running.run_id
             other = load([Path(_CONFIG)], ["++policy_model.responses_api_models.scripted_model.description=x"], model_type="scripted_model")
             with pytest.raises(UserError, match="another configuration of policy_model"):
-                async with command._servers(other.plan, True, None):
+                async with servers(other.plan, no_serve=True, run_id=None):
                     pass
 
 

@@ -119,3 +119,18 @@ def test_runs_without_a_common_task_are_refused(tmp_path: Path) -> None:
     code, out, errors = _gym("compare", _runs(tmp_path, "a", {"x": [1.0]}), _runs(tmp_path, "b", {"y": [1.0]}))
     assert (code, out) == (1, "")
     assert "no task that was measured in both" in errors
+
+
+@pytest.mark.parametrize("command", ["aggregate", "report"])
+def test_a_side_file_is_told_from_rollouts(tmp_path: Path, command: str) -> None:
+    rollouts = _runs(tmp_path, "my_run", {"a": [1.0]})
+    for name in ("my_run_coverage.json", "my_run_failures.jsonl"):
+        side = _file(tmp_path / name)
+        code, out, errors = _gym(command, side)
+        assert (code, out, errors) == (1, "", f"{side} holds no rollouts, it stands beside them: give {rollouts}\n")
+    assert not list(tmp_path.glob("*.html"))
+
+
+def test_no_rollout_is_said_to_be_none(tmp_path: Path) -> None:
+    code, _, errors = _gym("aggregate", _file(tmp_path / "none.jsonl"))
+    assert (code, errors) == (0, "there is no rollout: nothing was measured\n")
