@@ -124,13 +124,15 @@ def examine(config: list[str] | None, model_type: str | None, overrides: list[st
     from gym.config.errors import in_order
 
     check_usage(config, model_type, overrides)
-    found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type)
-    if not found.sandbox_providers:
-        return found
-    from gym.sandbox.lint import check_sandboxes
+    from gym.manifests.lifecycle import check_lifecycle
 
-    wrong = check_sandboxes(found)
-    return replace(found, problems=in_order([*found.problems, *wrong]), plan=None) if wrong else found
+    found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type)
+    doubts, wrong = check_lifecycle(found, Path.cwd()), []
+    if found.sandbox_providers:
+        from gym.sandbox.lint import check_sandboxes
+
+        wrong = check_sandboxes(found)
+    return replace(found, problems=in_order([*found.problems, *doubts, *wrong]), plan=None if wrong else found.plan)
 
 
 def check_usage(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gym.config.errors import Problem
+from gym.config.rules import RULES
 
 
 def to_json(problems: Sequence[Problem], *, valid: bool) -> str:
@@ -38,10 +39,15 @@ def _escaped(text: str, more: str = "") -> str:
 def to_sarif(problems: Sequence[Problem], version: str) -> str:
     """A SARIF log with one run; `version` is ours."""
     rules = sorted({problem.rule for problem in problems})
-    driver = {"name": "gym env validate", "version": version, "rules": [{"id": rule} for rule in rules]}
+    driver = {"name": "gym env validate", "version": version, "rules": [_described(rule) for rule in rules]}
     run = {"tool": {"driver": driver}, "results": [_result(problem) for problem in problems]}
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
+
+
+def _described(rule: str) -> dict[str, Any]:
+    told = RULES[rule]
+    return {"id": rule, "shortDescription": {"text": told.finds}, "help": {"text": told.fix}}
 
 
 def _result(problem: Problem) -> dict[str, Any]:

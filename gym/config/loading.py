@@ -41,6 +41,8 @@ class Examined:
     """None if any problem is an error."""
     sandbox_providers: Mapping[str, "Block"] = field(default_factory=dict[str, "Block"])
     """Provider blocks by name, not checked any further than that each names one provider."""
+    files: Mapping[Path, Origin] = field(default_factory=dict[Path, Origin])
+    """The files that were read, in the order in which they were laid, each with the place that named it."""
     unresolved: "Collection[KeyPath]" = ()
     """Paths that have no value because of a problem."""
 
@@ -147,7 +149,7 @@ def examine(
     problems = in_order(without_follow_ups(problems))
     failed = any(problem.severity == "error" for problem in problems)
     providers = {name: block for name in blocks.providers if isinstance(block := resolved.entries.get(name), Block)}
-    return Examined(data, origins, history, problems, None if failed else plan, providers, interpolator.broken)
+    return Examined(data, origins, history, problems, None if failed else plan, providers, composition.files, interpolator.broken)
 
 
 def _keep_model_type(root: Any, model_type: str) -> Any:

@@ -50,7 +50,7 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
             "27:3: error[wrong-value]: datasets[0].num_repeats: is not a whole number ('many') — write a whole number",
         ),
         ("modality: text", "modality: [", "11:1: error[yaml-syntax]"),
-        ("0.1.0", "0.1", "3:1: error[wrong-value]: version: is not text (0.1) — write text"),
+        ("0.1.0", "0.1", "3:1: error[wrong-value]: version: is not text (0.1) — write it in quotes"),
         (
             "weather/simple\n",
             "weather\n",
