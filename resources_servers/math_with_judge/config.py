@@ -13,6 +13,7 @@ class Config(ResourcesServerConfig):
     should_use_judge: bool = True
     """Ask the judge where the library does not find the answer right."""
     judge_model_server: ModelRef | None = None
+    """The model server of the judge; it may be the policy\'s own."""
     judge_responses_create_params: dict[str, Any] = Field(default_factory=dict)
     """Fields of every request to the judge, such as `temperature` or `max_output_tokens`."""
     judge_timeout_seconds: float = Field(default=600, gt=0)

@@ -1,4 +1,4 @@
-"""Every shell command of the README and of docs/ is run as it stands, or is listed here with the reason why it is not."""
+"""Every shell command of the README, of docs/ and of the first benchmark is run as it stands, or stands here with the reason why not."""
 
 import json
 import os
@@ -24,6 +24,7 @@ NOT_RUN = {
     "scripts/test.sh": "is what runs this test",
     "pip install .": "another environment for each run of the tests; the wheel's own test installs it",
     "python benchmarks/swebench/verified/prepare.py": "reads the hub; tests/unit/swe runs it with rows from a file",
+    "python benchmarks/gsm8k/prepare.py": "reads the hub; tests/unit/tasks runs it with rows from a file",
     "python scripts/check_exports.py": "wants environments with TRL and verl, which do not install beside ours",
     "docker ps -aq": "removes the sandboxes of the tests that run beside it",
 }
@@ -45,8 +46,8 @@ class Setting:
     before: str = ""
     """Shell commands that came before, on another page."""
     docker: bool = False
-    rows: tuple[str, ...] = ()
-    """Files of SWE rows that the reader has; the shipped example rows stand for them."""
+    rows: dict[str, Path] = field(default_factory=dict[str, Path])
+    """Data that the reader has, and the shipped example rows that stand for it."""
     instead: dict[str, str] = field(default_factory=dict[str, str])
     """What a reader puts in place of what the page has."""
 
@@ -54,8 +55,11 @@ class Setting:
 SETTINGS = {
     "README.md": Setting(
         docker=True,
-        rows=("benchmarks/swebench/data/swebench_verified.jsonl",),
+        rows={"benchmarks/swebench/data/swebench_verified.jsonl": EXAMPLE},
         instead={"scripts/demo.sh": f"{REPOSITORY}/scripts/demo.sh $PWD/demo.jsonl"},
+    ),
+    "benchmarks/gsm8k/README.md": Setting(
+        rows={"benchmarks/gsm8k/data/gsm8k_benchmark.jsonl": REPOSITORY / "benchmarks/gsm8k/data/example.jsonl"}
     ),
     "docs/runtime.md": Setting(
         instead={
@@ -63,7 +67,7 @@ SETTINGS = {
             "GYM_TOKEN_FILE=/path/to/token": f"GYM_TOKEN_FILE=$({ASKED.format('token_file')})",
         },
     ),
-    "docs/swe.md": Setting(docker=True, rows=("verified.jsonl",)),
+    "docs/swe.md": Setting(docker=True, rows={"verified.jsonl": EXAMPLE}),
     "docs/training-rows.md": Setting(
         before=f"gym eval run --config {WEATHER} --model-type scripted_model observability_enabled=true --output results/try.jsonl"
     ),
@@ -72,7 +76,7 @@ SETTINGS = {
 
 
 def _pages() -> list[str]:
-    pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+    pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")), REPOSITORY / "benchmarks/gsm8k/README.md"]
     names = [str(page.relative_to(REPOSITORY)) for page in pages]
     return [name for name in names if name not in FOLLOWED_ELSEWHERE and Reader(name, Path()).commands]
 
@@ -108,12 +112,13 @@ class Servers:
 def test_every_command_of_a_page_works(page: str, reader: Callable[[str], Reader], request: "FixtureRequest") -> None:
     setting = SETTINGS.get(page, Setting())
     follower = reader(page)
+    follower.write_files()
     if setting.docker:
         request.getfixturevalue("docker_engine")
-    for name in setting.rows:
+    for name, rows in setting.rows.items():
         target = follower.folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(EXAMPLE, target)
+        shutil.copy(rows, target)
     with ExitStack() as stack:
         policy = {"policy_base_url": stack.enter_context(endpoint()), "policy_api_key": "EMPTY", "policy_model_name": "my-model"}
         (follower.folder / "env.yaml").write_text(json.dumps(policy))

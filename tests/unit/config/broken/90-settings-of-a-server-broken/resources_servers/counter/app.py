@@ -1,0 +1,1 @@
+"""No more than a file that is there."""
