@@ -14,6 +14,8 @@ import typer
 from gym.cli import manifests
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gym.config import Examined, Problem
     from gym.config.plan import Plan
 
@@ -142,12 +144,22 @@ def check_usage(config: list[str] | None, model_type: str | None, overrides: lis
         raise typer.BadParameter("--config is empty: name a file")
     if model_type is not None and not all(part and part.strip(".") for part in model_type.split("/")):
         raise typer.BadParameter(f"--model-type '{model_type}' is not the name of a model server, such as openai_model")
+    check_overrides(overrides)
+    if not config and not model_type and not any("config_paths=" in text for text in overrides or []) and not Path("env.yaml").is_file():
+        raise typer.BadParameter("name at least one config file: --config FILE")
+
+
+def check_overrides(overrides: list[str] | None) -> None:
+    """Raises a usage error (exit 2) if an argument is no override."""
     for text in overrides or []:
         if "=" not in text and not text.startswith("~"):
             hint = f"; to name a config file write --config {text}" if text.endswith((".yaml", ".yml")) else ""
             raise typer.BadParameter(f"'{text}' is not an override (key=value, +key=value, ++key=value or ~key){hint}")
-    if not config and not model_type and not any("config_paths=" in text for text in overrides or []) and not Path("env.yaml").is_file():
-        raise typer.BadParameter("name at least one config file: --config FILE")
+
+
+def before_a_run(problems: "Iterable[Problem]") -> "list[Problem]":
+    """Without data sets that are not there: a command that reads one says so itself, and the others are none of its concern."""
+    return [problem for problem in problems if problem.rule != "data-not-prepared"]
 
 
 def report(problems: "list[Problem]") -> None:

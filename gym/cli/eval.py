@@ -58,6 +58,7 @@ def run(
     allow_unsafe_resume: Annotated[
         bool, typer.Option("--allow-unsafe-resume", help="With --resume: also where rows, options or configuration have changed.")
     ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check options, config and output, and start nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a launch record and a done record on stdout.")] = False,
 ) -> None:
     """Run rows as episodes and write what came of them.
@@ -71,6 +72,7 @@ def run(
     import sys
 
     from gym.config.digests import key_digests
+    from gym.config.errors import UserError
     from gym.rollouts.collect import check_before_start, check_resume, collect
     from gym.rollouts.dispatch import PeerDispatcher
     from gym.rollouts.targets import Targets
@@ -94,6 +96,9 @@ def run(
         Targets.from_plan(plan).choose(options.environment, options.agent)
         if not no_serve:
             check_resume(options, key_digests(plan))
+    if dry_run:
+        typer.echo("nothing is wrong with it; nothing was started (--dry-run)", err=True)
+        return
 
     def on_launch(launch: "Launch") -> None:
         if as_json:
@@ -112,7 +117,12 @@ def run(
                 progress=sys.stderr,
             )
 
-    summary = run_to_end(work)
+    try:
+        summary = run_to_end(work)
+    except UserError as error:
+        if as_json:
+            say_record({"event": "error", "message": str(error)})
+        raise
     if as_json:
         say_record(summary.as_dict())
     say_closing(summary)

@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from gym.cli import check, dataset, env, eval, manifests, results, reverify, sandbox, servers
+from gym.cli import batch, check, dataset, env, eval, manifests, results, reverify, sandbox, servers
 
 if _silent:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -45,6 +45,7 @@ check.add_to(env.app)
 manifests.add_to(env.app)
 results.add_to(eval.app)
 reverify.add_to(eval.app)
+batch.add_to(eval.app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -16,6 +16,7 @@ from gym.cli.main import app
 from gym.config import load
 from gym.config.plan import Plan
 from gym.config.roots import INSTALL_ROOT
+from gym.rollouts.batch import read_batch
 
 SUPER = "nemotron_recipes/super-3.5"
 SUITE = "benchmarks/nemotron_3.5_super"
@@ -88,3 +89,9 @@ def test_a_job_with_sglang_runs_what_is_there(path: Path) -> None:
     typer.main.get_command(app).commands["eval"].commands["run"].make_context("run", list(words))  # type: ignore[attr-defined]
     configs = [value for option, value in itertools.pairwise(words) if option == "--config"]
     assert configs == [benchmark["env"]["GYM_CONFIG"], f"{SUPER}/common.yaml"]
+
+
+def test_the_batch_has_every_recipe() -> None:
+    runs = read_batch(Path(f"{SUPER}/batch.yaml"), [])
+    assert [run.config for run in runs] == [[path] for path in RECIPES if path.startswith(SUPER)]
+    assert {run.name for run in runs} == {Path(path).stem for path in RECIPES if path.startswith(SUPER)}
