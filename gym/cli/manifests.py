@@ -1,7 +1,9 @@
 """`gym env` on manifests: checking them, and what is listed from them. Thin: each calls one function of `gym.manifests`."""
 
+import json
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,3 +29,23 @@ def check(paths: list[Path], sync: bool) -> "tuple[list[Problem], str]":
     if not paths:
         return list(dict.fromkeys(problems)), f"{len(checked)} manifests and {bare} configs without one are valid"
     return list(dict.fromkeys(problems)), "Manifest is valid" if len(checked) == 1 else f"{len(checked)} manifests are valid"
+
+
+class Schema(StrEnum):
+    """What there is a JSON Schema of."""
+
+    MANIFEST = "manifest"
+
+
+def schema(name: Annotated[Schema, typer.Argument(metavar="manifest", help="Of what: only manifests have one so far.")]) -> None:
+    """Print the JSON Schema of a kind of file, for editors and other programs."""
+    from gym.manifests.schema import json_schema
+
+    schemas = {Schema.MANIFEST: json_schema}
+    typer.echo(json.dumps(schemas[name](), indent=2, ensure_ascii=False))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands to the group `gym env`."""
+    for command in (schema,):
+        app.command()(command)

@@ -125,9 +125,10 @@ class _Reader:
         if isinstance(bases, Leaf) and bases.value is None:
             return
         if not isinstance(bases, Items):
-            self.problems.append(
-                Problem("config-paths", CONFIG_PATHS, "takes a list of files", f"write {CONFIG_PATHS}: [a.yaml]", bases.origin)
-            )
+            written = bases.value if isinstance(bases, Leaf) and isinstance(bases.value, str) else "a.yaml"
+            hint = f"write {CONFIG_PATHS}: [{written}]"
+            self.unread = True
+            self.problems.append(Problem("config-paths", CONFIG_PATHS, "takes a list of files", hint, bases.origin))
             return
         for base in bases.children:
             if isinstance(base, Leaf) and isinstance(base.value, str) and base.value:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gym.config.errors import ConfigErrors, Problem
+from gym.config.errors import ConfigErrors, Problem, without_follow_ups
 from gym.config.plan import Origin, Plan
-from gym.config.roots import model_type_config, search_roots
-from gym.config.schema import Settings
+from gym.config.roots import find_implementation, model_type_config, search_roots
+from gym.config.schema import KINDS, Kind, Settings
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,13 @@ def examine(
     for _, node in walk(directed.root):
         if isinstance(node, Leaf) and isinstance(node.value, str) and "${" in node.value:
             used.update(uses(node.value))
-    blocks = sort_blocks(directed.root, templates=directed.templates, used=used)
+
+    def kind_of(name: str) -> Kind | None:
+        return next((kind for kind in KINDS if find_implementation(kind, name, places) is not None), None)
+
+    blocks = sort_blocks(directed.root, templates=directed.templates, used=used, faulty=directed.faulty, kind_of=kind_of)
     interpolator = Interpolator(directed.root, environment)
-    shown_files = {display_path(path, base) for path in composition.files}
+    shown_files = [display_path(path, base) for path in composition.files]
     kept = {key: node for key, node in directed.root.entries.items() if key not in directed.templates}
     live = Block({key: node for key, node in kept.items() if not (isinstance(node, Leaf) and node.value is None)}, root.origin)
     problems = [*composition.problems, *directed.problems, *blocks.problems, *check_secrets(live, shown_files)]
@@ -109,10 +113,18 @@ def examine(
     history = {dotted(path): node.history for path, node in walk(resolved) if path and node.history}
     data: dict[str, Any] = plain(resolved)
     plan, found = make_plan(
-        blocks, resolved, templates=directed.templates, broken=interpolator.broken, roots=places, cwd=base, origins=origins, data=data
+        blocks,
+        resolved,
+        templates=directed.templates,
+        broken=interpolator.broken,
+        roots=places,
+        cwd=base,
+        layers=shown_files,
+        origins=origins,
+        data=data,
     )
     problems += found
-    problems = _in_order(problems)
+    problems = _in_order(without_follow_ups(problems))
     failed = any(problem.severity == "error" for problem in problems)
     return Examined(data, origins, history, problems, None if failed else plan)
 

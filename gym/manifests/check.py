@@ -127,12 +127,13 @@ def _check_place(manifest: Manifest, block: Block, overlay: Overlay) -> Iterator
         yield _problem("name-differs", ("name",), message, f"write {overlay.name}", block)
     meant = (overlay.manifest.parent / manifest.config_path).resolve()
     if not meant.is_file():
-        siblings = [f"../{path.name}" for path in overlay.path.parent.glob("*.yaml")]
-        hint = did_you_mean(manifest.config_path, siblings, otherwise=f"write ../{overlay.path.name}")
+        siblings = [path.name for path in overlay.manifest.parent.glob("*.yaml") if path.name != MANIFEST]
+        siblings += [f"../{path.name}" for path in overlay.manifest.parent.parent.glob("*.yaml")]
+        hint = did_you_mean(manifest.config_path, siblings, otherwise=f"write {overlay.config_path}")
         yield _problem("file-missing", ("config_path",), f"there is no such config ({shown(manifest.config_path)})", hint, block)
     elif meant != overlay.path.resolve():
         message = f"is another config than the one that this manifest stands beside ({shown(manifest.config_path)})"
-        yield _problem("manifest-place", ("config_path",), message, f"write ../{overlay.path.name}, or move the manifest", block)
+        yield _problem("manifest-place", ("config_path",), message, f"write {overlay.config_path}, or move the manifest", block)
     prompt = manifest.standard_prompt_config
     if prompt is not None and not (overlay.root / prompt).is_file():
         yield _problem("file-missing", ("standard_prompt_config",), f"there is no such file ({shown(prompt)})", "correct the path", block)

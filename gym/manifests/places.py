@@ -1,7 +1,8 @@
 """Where configs and their manifests stand, and what they are called.
 
 Invariant: an overlay `<folder>/<stem>.yaml` has its manifest at `<folder>/<stem>/manifest.yaml`, and
-its name says both. Only files below the folders of a root that are named here are looked at.
+its name says both; one that is the only one of its folder may be `<folder>/config.yaml`, with the
+manifest beside it. Only files below the folders of a root that are named here are looked at.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from gym.config.tree import Block
 from gym.config.yamlfile import read_yaml
 
 MANIFEST = "manifest.yaml"
+ONLY_CONFIG = "config.yaml"
 RECIPES = ("benchmarks", "nemotron_recipes")
 _UNNAMED = {"benchmarks", *KINDS}
 """Folders at the top that are no part of a name."""
@@ -34,12 +36,21 @@ class Overlay:
     @property
     def manifest(self) -> Path:
         """Where its manifest stands, if it has one."""
-        return self.path.with_suffix("") / MANIFEST
+        return self.root / self._home / MANIFEST
+
+    @property
+    def config_path(self) -> str:
+        """The config, as its manifest names it."""
+        return self.path.name if self.path.name == ONLY_CONFIG else f"../{self.path.name}"
+
+    @property
+    def _home(self) -> Path:
+        return self.relative.parent if self.path.name == ONLY_CONFIG else self.relative.with_suffix("")
 
     @property
     def name(self) -> str:
         """What it is listed as, e.g. `swebench/verified/opencode`."""
-        parts = self.relative.with_suffix("").parts
+        parts = self._home.parts
         parts = parts[1:] if parts[0] in _UNNAMED else parts
         return "/".join(part for part in parts if part != "configs")
 
@@ -62,7 +73,8 @@ def overlay_at(path: Path) -> Overlay | None:
 def overlay_of_manifest(path: Path) -> Overlay | None:
     """The config that a manifest at this path must be about; None if manifests do not stand there."""
     folder = path.absolute().parent
-    return overlay_at(folder.with_name(f"{folder.name}.yaml")) if path.name == MANIFEST else None
+    beside = folder / ONLY_CONFIG
+    return overlay_at(beside if beside.is_file() else folder.with_name(f"{folder.name}.yaml")) if path.name == MANIFEST else None
 
 
 def overlays(roots: Sequence[Path]) -> list[Overlay]:

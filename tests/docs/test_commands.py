@@ -112,6 +112,7 @@ class Servers:
 def test_every_command_of_a_page_works(page: str, reader: Callable[[str], Reader], request: "FixtureRequest") -> None:
     setting = SETTINGS.get(page, Setting())
     follower = reader(page)
+    follower.write_files()
     if setting.docker:
         request.getfixturevalue("docker_engine")
     for name, rows in setting.rows.items():

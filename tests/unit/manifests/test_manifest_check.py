@@ -11,7 +11,8 @@ import pytest
 
 from gym.cli import main as cli
 from gym.config.roots import INSTALL_ROOT
-from gym.manifests.check import check_all
+from gym.manifests.check import check_all, check_manifest
+from gym.manifests.composition import examine_offline
 from gym.manifests.places import overlay_of_manifest, overlays
 
 if TYPE_CHECKING:
@@ -205,11 +206,28 @@ def test_every_shipped_environment_has_a_manifest_that_holds() -> None:
     checked, problems, _ = check_all([INSTALL_ROOT], INSTALL_ROOT)
     assert [str(problem) for one in checked for problem in (*one.problems, *one.stale)] == []
     assert [str(problem) for problem in problems] == []
-    described = {one.path for one in checked}
-    for overlay in overlays([INSTALL_ROOT]):
-        assert overlay.manifest in described or overlay.relative.parts[0] not in ("benchmarks", "nemotron_recipes", "resources_servers")
-    deprecated = {one.path.parent.name for one in checked if one.manifest is not None and one.manifest.lifecycle == "deprecated"}
-    assert deprecated == {path.parent.name for path in described if path.parent.name.endswith("legacy_agent")}
+    for overlay in overlays([INSTALL_ROOT]):  # what composes by itself; other files are laid over a config
+        if overlay.relative.parts[0] == "resources_servers" and examine_offline(overlay).plan is not None:
+            assert overlay.manifest.is_file()
+
+
+def test_what_goes_through_the_relay_is_deprecated_and_nothing_else() -> None:
+    checked, _, _ = check_all([INSTALL_ROOT], INSTALL_ROOT)
+    manifests = [one.manifest for one in checked if one.manifest is not None]
+    deprecated = {manifest.name for manifest in manifests if manifest.lifecycle == "deprecated"}
+    assert deprecated == {manifest.name for manifest in manifests if manifest.agent_server == "opencode_sandboxed_agent"}
+
+
+def test_the_only_config_of_a_folder_has_its_manifest_beside_it(recipe: "Recipe") -> None:
+    only = recipe.config.with_name("config.yaml")
+    recipe.config.rename(only)
+    text = recipe.manifest.read_text().replace("weather/simple", "weather").replace("../simple.yaml", "config.yaml")
+    beside = only.with_name("manifest.yaml")
+    beside.write_text(text)
+    checked = check_manifest(beside, recipe.root)
+    assert ([*checked.problems, *checked.stale], checked.holds) == ([], True)
+    (overlay,) = overlays([recipe.root])
+    assert (overlay.name, overlay.manifest, overlay.config_path) == ("weather", beside, "config.yaml")
 
 
 def test_all_imports_no_app_and_is_quick(tmp_path: Path) -> None:
