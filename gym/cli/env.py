@@ -81,7 +81,8 @@ def validate(
         report(problems)
         typer.echo(_tally(problems) if failed else said, err=failed)
     else:
-        typer.echo(_formatted(problems, output, valid=not failed))
+        subject = next((str(path) for path in [*(config or []), *(manifest or [])]), None)
+        typer.echo(_formatted(problems, output, subject, valid=not failed))
     if failed:
         raise typer.Exit(1)
 
@@ -174,10 +175,10 @@ def _tally(problems: "list[Problem]") -> str:
     return f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
 
 
-def _formatted(problems: "list[Problem]", output: Format, *, valid: bool) -> str:
+def _formatted(problems: "list[Problem]", output: Format, subject: str | None, *, valid: bool) -> str:
     from gym import __version__
     from gym.config import formats
 
     if output is Format.SARIF:
-        return formats.to_sarif(problems, __version__)
+        return formats.to_sarif(problems, __version__, subject)
     return formats.to_github(problems) if output is Format.GITHUB else formats.to_json(problems, valid=valid)
