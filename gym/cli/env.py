@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gym.config import Examined, Problem
-    from gym.config.plan import Plan
 
 app = typer.Typer(help="Check configurations, and start the servers that they describe.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -123,20 +122,16 @@ def explain(
 def examine(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Examined":
     """Composes what the options of a command name. Wrong usage if they name nothing."""
     from gym.config import examine as examined
+    from gym.config.errors import in_order
 
     check_usage(config, model_type, overrides)
     found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type)
-    wrong = check_providers(found.plan)
-    return replace(found, problems=[*found.problems, *wrong], plan=None) if wrong else found
+    if not found.sandbox_providers:
+        return found
+    from gym.sandbox.lint import check_sandboxes
 
-
-def check_providers(plan: "Plan | None") -> "list[Problem]":
-    """What is wrong with the options of sandbox providers, which `gym.config` does not know."""
-    if plan is None or not plan.sandbox_providers:
-        return []
-    from gym.sandbox.registry import check_blocks
-
-    return check_blocks(plan)
+    wrong = check_sandboxes(found)
+    return replace(found, problems=in_order([*found.problems, *wrong]), plan=None) if wrong else found
 
 
 def check_usage(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> None:
