@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gym.cli.env import Config, ModelType, Overrides, examine, report
+from gym.cli.env import AgentType, Config, ModelType, Overrides, examine, report
 
 if TYPE_CHECKING:
     from gym.config.plan import Plan
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Which run, where several are up.")]
 
 
-def plan_of(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
+def plan_of(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> "Plan":
     """The plan of a configuration; its problems go to stderr, and errors end the command."""
-    examined = examine(config, model_type, overrides)
+    examined = examine(config, model_type, overrides, agent_type)
     report(examined.problems)
     if examined.plan is None:
         raise typer.Exit(1)
@@ -26,6 +26,7 @@ def start(
     overrides: Overrides = None,
     config: Config = None,
     model_type: ModelType = None,
+    agent_type: AgentType = None,
     log_dir: Annotated[Path | None, typer.Option("--log-dir", metavar="DIR", help="Write the servers' logs here, and keep them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a record on stdout once the servers are ready.")] = False,
 ) -> None:
@@ -33,7 +34,7 @@ def start(
 
     The first Ctrl-C lets running episodes end, the second cancels them, the third kills the servers.
     """
-    plan = plan_of(config, model_type, overrides)
+    plan = plan_of(config, model_type, overrides, agent_type)
     import uvloop
 
     from gym.config.errors import UserError
@@ -53,13 +54,13 @@ def start(
     raise typer.Exit(code)
 
 
-def prefetch(overrides: Overrides = None, config: Config = None, model_type: ModelType = None) -> None:
+def prefetch(overrides: Overrides = None, config: Config = None, model_type: ModelType = None, agent_type: AgentType = None) -> None:
     """Make what the servers of a configuration need, and start nothing.
 
     Python environments of servers and the programs of agents in sandboxes go to the cache, so that a start downloads nothing.
     Images of tasks are not pulled.
     """
-    plan = plan_of(config, model_type, overrides)
+    plan = plan_of(config, model_type, overrides, agent_type)
     from gym.runtime.foreground import say_to_stderr
     from gym.runtime.prefetch import prefetch as fetched
 

@@ -67,14 +67,14 @@ async def servers(plan: "Plan | None", *, no_serve: bool, run_id: str | None, st
             running.hurry.set()  # every episode has ended or been cancelled: there is nothing to wait for
 
 
-def plan_to_run(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
+def plan_to_run(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> "Plan":
     """The plan of a configuration; its warnings go to stderr. Raises ConfigErrors."""
     from gym.cli.env import check_providers, check_usage, report
     from gym.config import load
     from gym.config.errors import ConfigErrors
 
-    check_usage(config, model_type, overrides)
-    loaded = load([Path(path) for path in config or []], overrides or [], model_type=model_type)
+    check_usage(config, model_type, overrides, agent_type)
+    loaded = load([Path(path) for path in config or []], overrides or [], model_type=model_type, agent_type=agent_type)
     report(loaded.warnings)
     if wrong := check_providers(loaded.plan):
         raise ConfigErrors(wrong)
