@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/reference/ from the code: every command with its options, and every configuration key.
+"""Writes docs/reference/ from the code: every command with its options, and every configuration key; and the schema of manifests.
 
 scripts/update_reference.py [--check]     --check writes nothing, and fails if a page is not what the code says
 """
@@ -7,6 +7,7 @@ scripts/update_reference.py [--check]     --check writes nothing, and fails if a
 import ast
 import inspect
 import itertools
+import json
 import sys
 import textwrap
 import types
@@ -24,6 +25,7 @@ from gym.config.implementations import find, open_model
 from gym.config.plan import Origin
 from gym.config.roots import INSTALL_ROOT, implementation_names
 from gym.config.schema import BASE_CONFIGS, KINDS, Dataset, ServerRef
+from gym.manifests.schema import SCHEMA_ID, json_schema
 from gym.sandbox.spec import SandboxSpec
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -162,14 +164,19 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> Iterator[str]:
         yield from ("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)
 
 
-PAGES = {"commands.md": commands_page, "configuration-keys.md": keys_page}
+def schema_page() -> str:
+    """The JSON Schema of manifests, as `gym env schema manifest` prints it."""
+    return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+PAGES = {"reference/commands.md": commands_page, "reference/configuration-keys.md": keys_page, SCHEMA_ID: schema_page}
 
 
 def main() -> int:
     """Write the pages, or say which differ."""
     wrong = 0
     for name, page in PAGES.items():
-        path, text = REPOSITORY / "docs" / "reference" / name, page()
+        path, text = REPOSITORY / "docs" / name, page()
         if path.is_file() and path.read_text() == text:
             continue
         if "--check" in sys.argv[1:]:

@@ -16,8 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CASES = Path(__file__).parent / "unit" / "config" / "broken"
-PREPARED = ("benchmarks/swebench/data/swebench_verified.jsonl", "benchmarks/swebench/data/swebench_pro_benchmark.jsonl")
-"""Rows of shipped benchmarks that every case finds prepared."""
+PREPARED = (
+    "benchmarks/swebench/data/swebench_verified.jsonl",
+    "benchmarks/swebench/data/swebench_pro_benchmark.jsonl",
+    "resources_servers/swe_gym/data/swe_gym_train.jsonl",
+)
+"""Rows of shipped data sets that every case finds prepared."""
 _OWN = re.compile(r"\d+:\d+: ")
 
 

@@ -104,7 +104,6 @@ def _run(plan: "Plan", options: "CollectOptions", output: Path | None) -> "Check
     import tempfile
     from dataclasses import replace
 
-    from gym.cli.serving import episode_timeouts
     from gym.cli.telling import say_closing, say_opening
     from gym.config.digests import key_digests
     from gym.rollouts.check import read_check
@@ -125,7 +124,7 @@ def _run(plan: "Plan", options: "CollectOptions", output: Path | None) -> "Check
 
         async def work() -> "list[Summary]":
             async with launch(plan, plan.settings.isolation or "colocated", say=lambda line: typer.echo(line, err=True)) as running:
-                dispatcher = PeerDispatcher(running.peer, episode_timeouts(plan))
+                dispatcher = PeerDispatcher(running.peer, plan.episode_timeouts)
                 done: list[Summary] = []
                 try:
                     for environment, path in paths.items():

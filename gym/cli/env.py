@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gym.cli import manifests
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gym.config import Examined, Problem
     from gym.config.plan import Plan
 
@@ -52,20 +56,35 @@ def validate(
     agent_type: AgentType = None,
     output: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.TEXT,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
+    manifest: Annotated[
+        list[Path] | None,
+        typer.Option("--manifest", metavar="FILE", help="Check this manifest against its config instead; may be given several times."),
+    ] = None,
+    all: Annotated[bool, typer.Option("--all", help="Check every config and manifest that is found, instead.")] = False,
+    sync: Annotated[bool, typer.Option("--sync", help="Write what the configs say into manifests that hold otherwise.")] = False,
 ) -> None:
-    """Check a configuration and start nothing.
+    """Check a configuration, or manifests, and start nothing.
 
     Prints 'Config is valid', or everything that is wrong with it, one problem a line. Exit codes:
     0 valid; 1 problems; 2 wrong usage.
     """
     from gym.config.checks import check_not_empty
 
-    examined = examine(config, model_type, overrides, agent_type)
-    problems = [*examined.problems, *check_not_empty(examined.plan)]
-    failed = examined.plan is None or not examined.plan.instances or (strict and bool(problems))
+    if manifest or all:
+        if config or model_type or agent_type or overrides or (manifest and all):
+            raise typer.BadParameter("give a configuration, --manifest or --all, and one of them only")
+        problems, said = manifests.check(manifest or [], sync)
+        failed = any(problem.severity == "error" for problem in problems)
+    else:
+        if sync:
+            raise typer.BadParameter("--sync goes with --manifest FILE or --all")
+        examined = examine(config, model_type, overrides, agent_type)
+        problems, said = [*examined.problems, *check_not_empty(examined.plan)], "Config is valid"
+        failed = examined.plan is None or not examined.plan.instances
+    failed = failed or (strict and bool(problems))
     if output is Format.TEXT:
         report(problems)
-        typer.echo(_tally(problems) if failed else "Config is valid", err=failed)
+        typer.echo(_tally(problems) if failed else said, err=failed)
     else:
         typer.echo(_formatted(problems, output, valid=not failed))
     if failed:
@@ -120,17 +139,9 @@ def check_providers(plan: "Plan | None") -> "list[Problem]":
     """What is wrong with the options of sandbox providers, which `gym.config` does not know."""
     if plan is None or not plan.sandbox_providers:
         return []
-    from gym.config import Problem
-    from gym.sandbox.registry import ProviderBlockError, read_block
+    from gym.sandbox.registry import check_blocks
 
-    problems: list[Problem] = []
-    for name, block in plan.sandbox_providers.items():
-        try:
-            read_block(name, block)
-        except ProviderBlockError as error:
-            origin = plan.origins.get(error.key) or plan.origins.get(name)
-            problems.append(Problem("sandbox-provider", error.key, error.problem, "see docs/sandbox.md", origin))
-    return problems
+    return check_blocks(plan)
 
 
 def check_usage(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> None:
@@ -154,6 +165,11 @@ def check_overrides(overrides: list[str] | None) -> None:
         if "=" not in text and not text.startswith("~"):
             hint = f"; to name a config file write --config {text}" if text.endswith((".yaml", ".yml")) else ""
             raise typer.BadParameter(f"'{text}' is not an override (key=value, +key=value, ++key=value or ~key){hint}")
+
+
+def before_a_run(problems: "Iterable[Problem]") -> "list[Problem]":
+    """Without data sets that are not there: a command that reads one says so itself, and the others are none of its concern."""
+    return [problem for problem in problems if problem.rule != "data-not-prepared"]
 
 
 def report(problems: "list[Problem]") -> None:

@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 
 def run_to_end(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """What `work` returns. SIGTERM cancels it as Ctrl-C does; both end the command with 130, once all is undone."""
+    """What `work` returns. SIGTERM and SIGHUP cancel it as Ctrl-C does; all end the command with 130, once all is undone."""
     import asyncio
     import signal
 
@@ -17,15 +17,17 @@ def run_to_end(work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         main, loop = asyncio.current_task(), asyncio.get_running_loop()
         assert main is not None
 
-        # Servers may be starting or stopping around the collector: a SIGTERM undoes that in order too.
+        # Servers may be starting or stopping around the collector: that is undone in order too.
         def cancel(*_: object) -> None:
             loop.call_soon_threadsafe(main.cancel)
 
-        before = signal.signal(signal.SIGTERM, cancel)
+        wanted = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+        before = {number: signal.signal(number, cancel) for number in wanted}
         try:
             return await work()
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -23,7 +23,7 @@ from typing import Annotated
 
 import typer
 
-from gym.cli import batch, check, dataset, env, eval, results, reverify, sandbox, servers
+from gym.cli import batch, check, dataset, env, eval, manifests, results, reverify, sandbox, servers
 
 if _silent:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,6 +42,7 @@ app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(dataset.app, name="dataset")
 servers.add_to(env.app)
 check.add_to(env.app)
+manifests.add_to(env.app)
 results.add_to(eval.app)
 reverify.add_to(eval.app)
 batch.add_to(eval.app)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gym.cli.env import AgentType, Config, ModelType, Overrides, examine, report
+from gym.cli.env import AgentType, Config, ModelType, Overrides, before_a_run, examine, report
 
 if TYPE_CHECKING:
     from gym.config.plan import Plan
@@ -16,10 +16,15 @@ RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Which ru
 def plan_of(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> "Plan":
     """The plan of a configuration; its problems go to stderr, and errors end the command."""
     examined = examine(config, model_type, overrides, agent_type)
-    report(examined.problems)
+    report(before_a_run(examined.problems))
     if examined.plan is None:
         raise typer.Exit(1)
     return examined.plan
+
+
+def say_to_stderr(line: str) -> None:
+    """Tell people what is being done."""
+    typer.echo(f"gym: {line}", err=True)
 
 
 def start(
@@ -38,7 +43,7 @@ def start(
     import uvloop
 
     from gym.config.errors import UserError
-    from gym.runtime.foreground import run_in_foreground, say_to_stderr
+    from gym.runtime.foreground import run_in_foreground
     from gym.runtime.logs import log_to_stderr
     from gym.runtime.prepare import prepare
 
@@ -54,16 +59,28 @@ def start(
     raise typer.Exit(code)
 
 
-def prefetch(overrides: Overrides = None, config: Config = None, model_type: ModelType = None, agent_type: AgentType = None) -> None:
+def prefetch(
+    overrides: Overrides = None,
+    config: Config = None,
+    model_type: ModelType = None,
+    agent_type: AgentType = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Use no network: make what the caches of uv and npm hold, and say what is missing.")
+    ] = False,
+) -> None:
     """Make what the servers of a configuration need, and start nothing.
 
     Python environments of servers and the programs of agents in sandboxes go to the cache, so that a start downloads nothing.
-    Images of tasks are not pulled.
+    Images of tasks are not pulled. What is there is left alone, and what was left unfinished is made anew.
+
+    Exit codes: 0 everything is there; 1 something could not be made, each with its reason; 2 wrong usage.
     """
     plan = plan_of(config, model_type, overrides, agent_type)
-    from gym.runtime.foreground import say_to_stderr
+    from gym.harness.programs import refuse_network
     from gym.runtime.prefetch import prefetch as fetched
 
+    if offline:
+        refuse_network()
     for made in fetched(plan, say_to_stderr):
         typer.echo(made)
 

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from gym.config.plan import DatasetBinding, Plan
     from gym.rollouts.targets import Targets
 
-_MARGIN_SECONDS = 120.0
-"""What one episode's call may take beyond the limits of its environment server."""
-
 
 @dataclass(frozen=True)
 class Servers:
@@ -40,7 +37,6 @@ async def servers(plan: "Plan | None", *, no_serve: bool, run_id: str | None, st
     from gym.rollouts.targets import Targets
     from gym.runtime.head import server_blocks_digest
 
-    timeouts = episode_timeouts(plan)
     if no_serve:
         from gym.runtime.attach import attach
 
@@ -51,7 +47,7 @@ async def servers(plan: "Plan | None", *, no_serve: bool, run_id: str | None, st
             targets = Targets(up.routes, up.environments, ours.directories)
             datasets = tuple(DatasetBinding(instance, dataset) for instance, dataset in up.datasets)
             agent = plan.settings.agent_name if plan is not None else None
-            yield Servers(up.run_id, targets, up.peer, timeouts, up.config_keys, datasets, agent)
+            yield Servers(up.run_id, targets, up.peer, up.episode_timeouts, up.config_keys, datasets, agent)
         return
     from gym.runtime.launch import launch
     from gym.runtime.logs import log_colocated
@@ -62,20 +58,22 @@ async def servers(plan: "Plan | None", *, no_serve: bool, run_id: str | None, st
     async with launch(started, settings.isolation or "colocated", say=lambda line: typer.echo(line, err=True)) as running:
         targets = Targets.from_plan(plan)
         try:
-            yield Servers(running.run_id, targets, running.peer, timeouts, key_digests(started), plan.datasets, settings.agent_name)
+            yield Servers(
+                running.run_id, targets, running.peer, plan.episode_timeouts, key_digests(started), plan.datasets, settings.agent_name
+            )
         finally:
             running.hurry.set()  # every episode has ended or been cancelled: there is nothing to wait for
 
 
 def plan_to_run(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> "Plan":
     """The plan of a configuration; its warnings go to stderr. Raises ConfigErrors."""
-    from gym.cli.env import check_providers, check_usage, report
+    from gym.cli.env import before_a_run, check_providers, check_usage, report
     from gym.config import load
     from gym.config.errors import ConfigErrors
 
     check_usage(config, model_type, overrides, agent_type)
     loaded = load([Path(path) for path in config or []], overrides or [], model_type=model_type, agent_type=agent_type)
-    report(loaded.warnings)
+    report(before_a_run(loaded.warnings))
     if wrong := check_providers(loaded.plan):
         raise ConfigErrors(wrong)
     return loaded.plan
@@ -90,16 +88,3 @@ def _refuse_other_config(ours: Mapping[str, str], theirs: Mapping[str, str]) -> 
             f"the running servers were started with another configuration of {listed(different)}: "
             "give the same --config and overrides as to 'gym env start', or none"
         )
-
-
-def episode_timeouts(plan: "Plan | None") -> dict[str, float | None]:
-    """How long one call to each environment server may take at most, from its own limits; None where it sets none."""
-    from gym.config.schema import EnvironmentServerConfig
-
-    timeouts: dict[str, float | None] = {}
-    for name in plan.environments if plan is not None else ():
-        config = plan.instances[name].config if plan is not None else None
-        if isinstance(config, EnvironmentServerConfig) and config.default_episode_timeout_seconds is not None:
-            limits = config.default_episode_timeout_seconds + (config.queue_timeout_seconds or 0.0) + 3 * config.cleanup_timeout_seconds
-            timeouts[name] = limits + _MARGIN_SECONDS
-    return timeouts

@@ -6,7 +6,7 @@ inside an implementation's block.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from gym.config.errors import Problem, closest, did_you_mean, shown
@@ -47,39 +47,55 @@ class Blocks:
     others: dict[str, Node] = field(default_factory=dict[str, Node])
     """Keys that exist for others to refer to."""
     faulty: set[str] = field(default_factory=set[str])
-    """Keys that were meant to be instances, and are reported: references to them are right."""
+    """Keys that were meant to be instances or providers, and are reported: references to them are right."""
+    removed: dict[str, Origin] = field(default_factory=dict[str, Origin])
+    """Keys that were set to null, and where."""
     problems: list[Problem] = field(default_factory=list[Problem])
 
 
-def sort_blocks(root: Block, *, templates: Collection[str], used: Collection[str]) -> Blocks:
-    """Sorts the top-level keys; templates are left out, `used` are keys that some value or directive refers to."""
-    out = Blocks()
+def sort_blocks(
+    root: Block,
+    *,
+    templates: Collection[str],
+    used: Collection[str],
+    faulty: Collection[str] = (),
+    kind_of: Callable[[str], Kind | None] = lambda _: None,
+) -> Blocks:
+    """Sorts the top-level keys.
+
+    Templates are left out; `used` are keys that some value or directive refers to, `faulty` those that were
+    reported already; `kind_of` gives the kind of an implementation's name.
+    """
+    out = Blocks(faulty=set(faulty))
     for key, node in root.entries.items():
         if is_null(node) and key not in Settings.model_fields:
+            out.removed[key] = node.origin
             if not node.history and key not in used:
                 known = [name for name in root.entries if name != key and not is_null(root.entries[name])]
                 hint = did_you_mean(key, known, otherwise="remove the key")
                 message = "null removes an instance, but there is none of this name"
                 out.problems.append(Problem("removes-nothing", key, message, hint, node.origin, "warning"))
             continue
-        if key in templates:
+        if key in templates or key in out.faulty:
             continue
         if key in Settings.model_fields:
             out.settings[key] = node
         elif isinstance(node, Block) and any(kind in node.entries for kind in KINDS):
             if not _instance(key, node, out):
                 out.faulty.add(key)
-        elif isinstance(node, Block) and _misspelt_kind(key, node, out):
+        elif isinstance(node, Block) and _misspelt_kind(key, node, kind_of, out):
             out.faulty.add(key)
         elif isinstance(node, Block) and _provider(key, node, out):
             pass
         elif key in used:
             out.others[key] = node
         else:
-            hint = did_you_mean(key, Settings.model_fields, otherwise="remove it; an instance is <name>: {<kind>: {<implementation>: {…}}}")
+            near = closest(key, Settings.model_fields)
+            hint = f"did you mean '{near}'?" if near else "remove it; an instance is <name>: {<kind>: {<implementation>: {…}}}"
             message = f"is not a setting, an instance or a sandbox provider, and nothing refers to it{_value(key, node)}"
             local = node.origin.path == ENV_FILE  # it serves every config of this folder, and other tools beside us
-            out.problems.append(Problem("unknown-key", key, message, hint, node.origin, "warning" if local else "error"))
+            severity = "warning" if local else "error"
+            out.problems.append(Problem("unknown-key", key, message, hint, node.origin, severity, meant=near or ""))
     return out
 
 
@@ -96,9 +112,12 @@ def _instance(name: str, node: Block, out: Blocks) -> bool:
     if not _NAME.fullmatch(name):
         report("bad-name", name, f"an instance cannot have this name ({shown(name)})", "use letters, digits, _ and -", node.origin)
         return False
+    bodies = [body for kind in KINDS if isinstance(body := node.entries.get(kind), Block)]
+    implementations = [inner for body in bodies for inner, child in body.entries.items() if isinstance(child, Block)]
+    target = implementations[0] if len(implementations) == 1 else "the implementation's block"
     for key, child in node.entries.items():
         if key not in KINDS:
-            hint = did_you_mean(key, KINDS, otherwise="move it into the implementation's block")
+            hint = did_you_mean(key, KINDS, otherwise=f"move it into {target}")
             message = f"stands beside the kind, where only a kind can stand{_value(key, child)}"
             report("unknown-key", f"{name}.{key}", message, hint, child.origin)
     kinds: list[Kind] = [kind for kind in KINDS if kind in node.entries and not is_null(node.entries[kind])]
@@ -127,7 +146,14 @@ def _implementation(where: str, kind: Kind, body: Node, out: Blocks) -> tuple[st
         message = f"should be a mapping with one implementation{_value(kind, body)}"
         report("almost-instance", where, message, f"write {kind}: {{<implementation>: {{…}}}}", body.origin)
         return None
+    blocks = [key for key, child in body.entries.items() if isinstance(child, Block)]
     names = [key for key, child in body.entries.items() if not is_null(child)]
+    if len(blocks) == 1 and len(names) > 1:
+        for key in names:
+            if key != blocks[0]:
+                message = f"stands beside the implementation, where only an implementation can stand{_value(key, body.entries[key])}"
+                report("unknown-key", f"{where}.{key}", message, f"move it into {blocks[0]}", body.entries[key].origin)
+        names = blocks
     if not names and len(body.entries) == 1:
         names = list(body.entries)  # `simple_agent:` with nothing below it: all defaults
     if len(names) > 1:
@@ -158,7 +184,9 @@ def _provider(name: str, node: Block, out: Blocks) -> bool:
     if known:
         if len(keys) > 1:
             what = f"a sandbox provider block takes one provider ({', '.join(keys)})"
-            out.problems.append(Problem("two-providers", name, what, "keep one, or write two blocks", node.origin))
+            hint = f"keep one, or write two blocks; to replace an inherited one write _delete_key: {keys[0]}"
+            out.problems.append(Problem("two-providers", name, what, hint, node.origin))
+            out.faulty.add(name)
         else:
             out.providers[name] = node
         return True
@@ -169,12 +197,21 @@ def _provider(name: str, node: Block, out: Blocks) -> bool:
             out.problems.append(
                 Problem("unknown-provider", f"{name}.{keys[0]}", "is not a sandbox provider", hint, node.entries[keys[0]].origin)
             )
+            out.faulty.add(name)
             return True
     return False
 
 
-def _misspelt_kind(name: str, node: Block, out: Blocks) -> bool:
+def _misspelt_kind(name: str, node: Block, kind_of: Callable[[str], Kind | None], out: Blocks) -> bool:
     """Whether the block was meant to be an instance."""
+    if len(node.entries) == 1:
+        (key,) = node.entries
+        kind = kind_of(key)
+        if kind is not None:
+            message = f"is an implementation, and stands where its kind belongs{_value(key, node.entries[key])}"
+            hint = f"write {kind}: {{{key}: …}}"
+            out.problems.append(Problem("unknown-kind", f"{name}.{key}", message, hint, node.entries[key].origin))
+            return True
     for key, child in node.entries.items():
         near = closest(key, KINDS, cutoff=0.75)
         inner = list(child.entries.values()) if isinstance(child, Block) else []

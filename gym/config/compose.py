@@ -37,6 +37,7 @@ def compose(
     roots: Sequence[Path],
     cwd: Path,
     known_keys: Collection[str] = (),
+    with_env_file: bool = True,
 ) -> Composition:
     """Composes files and overrides; problems are collected in the result, nothing is raised."""
     reader = _Reader(roots, cwd)
@@ -53,7 +54,9 @@ def compose(
         if override.key == CONFIG_PATHS:
             reader.include_all(from_plain(override.value, COMMAND_LINE))
     env_file = cwd / ENV_FILE
-    if env_file.is_file():
+    if not with_env_file:
+        pass
+    elif env_file.is_file():
         reader.include(str(env_file), Origin(ENV_FILE))
     elif env_file.is_symlink():  # said here: otherwise each secret in it would be missed by itself
         message = f"is a link that leads nowhere ({shown(str(env_file.readlink()))})"
@@ -122,9 +125,10 @@ class _Reader:
         if isinstance(bases, Leaf) and bases.value is None:
             return
         if not isinstance(bases, Items):
-            self.problems.append(
-                Problem("config-paths", CONFIG_PATHS, "takes a list of files", f"write {CONFIG_PATHS}: [a.yaml]", bases.origin)
-            )
+            written = bases.value if isinstance(bases, Leaf) and isinstance(bases.value, str) else "a.yaml"
+            hint = f"write {CONFIG_PATHS}: [{written}]"
+            self.unread = True
+            self.problems.append(Problem("config-paths", CONFIG_PATHS, "takes a list of files", hint, bases.origin))
             return
         for base in bases.children:
             if isinstance(base, Leaf) and isinstance(base.value, str) and base.value:

@@ -27,6 +27,8 @@ class Resolved:
     templates: dict[str, str] = field(default_factory=dict[str, str])
     used: set[str] = field(default_factory=set[str])
     """Top-level keys that a directive names at any depth."""
+    faulty: set[str] = field(default_factory=set[str])
+    """Top-level keys of which a part is missing, because a directive in them could not be carried out."""
     problems: list[Problem] = field(default_factory=list[Problem])
 
 
@@ -74,7 +76,8 @@ class _Resolver:
         if path in self._open:
             circle = " -> ".join(dotted(member) for member in [*self._open[self._open.index(path) :], path])
             message = f"blocks inherit from each other in a circle ({circle})"
-            self._report("inherit-cycle", dotted(path), message, "remove one of these _inherit_from or _copy", node.origin)
+            self._report("inherit-cycle", dotted(path), message, "remove one of these _inherit_from or _copy", self._place(node))
+            self._out.faulty.update(str(member[0]) for member in self._open)
             return Block({}, node.origin) if isinstance(node, Block) else node
         self._open.append(path)
         made = self._expand(path, node)
@@ -128,6 +131,11 @@ class _Resolver:
             return None, own
         return _Directive(named[0], parse_path(value.value), value.origin), own
 
+    def _place(self, node: Node) -> Origin:
+        """Where a node's directive is written."""
+        directive, _ = self._directive((), node)
+        return node.origin if directive is None else directive.origin
+
     def _source(self, path: KeyPath, directive: _Directive) -> Node | None:
         """What the directive names, with its own directives carried out; None, and a problem, if there is nothing."""
         top = str(directive.source[0])
@@ -143,7 +151,10 @@ class _Resolver:
             )
             key = dotted((*path, directive.name))
             self._report("inherit-unknown", key, f"{what} ({dotted(directive.source)})", hint, directive.origin)
+            self._out.faulty.add(str(path[0]))
             return None
+        if top in self._out.faulty:
+            self._out.faulty.add(str(path[0]))
         if directive.name == INHERIT and len(directive.source) <= _INSTANCE_DEPTH and top != path[0]:
             self._out.templates.setdefault(top, str(path[0]))
         return source

@@ -5,7 +5,7 @@ of which a command prints the text and no traceback. It knows no rule; those liv
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +27,10 @@ class Problem:
     hint: str = ""
     origin: "Origin | None" = None
     severity: Literal["error", "warning"] = "error"
+    meant: str = field(default="", compare=False)
+    """Of a key that is misspelt: the dotted path of the one that was meant."""
+    lacks: str = field(default="", compare=False)
+    """Of a value that is missed: its dotted path."""
 
     def __str__(self) -> str:
         where = f"{self.origin}: " if self.origin is not None else ""
@@ -60,6 +64,12 @@ class ConfigErrors(UserError):
     def errors(self) -> tuple[Problem, ...]:
         """The problems that stop a run."""
         return tuple(problem for problem in self.problems if problem.severity == "error")
+
+
+def without_follow_ups(problems: Sequence[Problem]) -> list[Problem]:
+    """The problems, but not that a value is missed which was given under a misspelt key: that key is reported."""
+    meant = {problem.meant for problem in problems if problem.meant}
+    return [problem for problem in problems if not problem.lacks or problem.lacks not in meant]
 
 
 def printable(line: str) -> str:

@@ -17,20 +17,21 @@ from gym.config.masking import is_secret_key
 from gym.config.plan import Origin
 from gym.config.roots import ENV_FILE
 from gym.config.schema import Settings
-from gym.config.tree import MISSING, Block, Items, KeyPath, Leaf, Node, dotted, from_plain, is_missing, parse_path, plain
+from gym.config.tree import MISSING, Block, Items, KeyPath, Leaf, Node, dotted, from_plain, is_missing, parse_path, plain, written_at
 
 _NODE = re.compile(r"(?P<dots>\.*)(?P<path>[A-Za-z_][\w-]*(?:\.[\w-]+|\[[\w-]+\])*)")
 _ENV = re.compile(r"\s*oc\.env\s*:\s*(?P<name>[A-Za-z_]\w*)\s*(?P<comma>,)?")
 _QUOTED = re.compile(r"\"[^\"\\$]*\"|'[^'\\$]*'")
+_ENVIRONMENT = Origin("environment")
 _USES = re.compile(r"\$\{\s*([A-Za-z_][\w-]*)")
 
 
 class _Failed(Exception):
     """A value that cannot be resolved."""
 
-    def __init__(self, rule: str, message: str, hint: str) -> None:
+    def __init__(self, rule: str, message: str, hint: str, lacks: str = "") -> None:
         super().__init__(message)
-        self.rule, self.message, self.hint = rule, message, hint
+        self.rule, self.message, self.hint, self.lacks = rule, message, hint, lacks
         self.path: KeyPath | None = None
         """The value that is really at fault, where it is another one."""
 
@@ -78,14 +79,14 @@ class Interpolator:
             return self._leaf(path, node)
         except _Failed as failure:
             self.broken.add(path)
-            problem = Problem(failure.rule, dotted(path), failure.message, failure.hint, node.origin)
+            problem = Problem(failure.rule, dotted(path), failure.message, failure.hint, node.origin, lacks=failure.lacks)
             self._failures.append((failure.path or path, path, problem))
             return replace(node, value=MISSING)
 
     def _leaf(self, path: KeyPath, node: Leaf) -> Node:
         if is_missing(node):
             hint = f"set it with {_override(path)}=VALUE" if not any(isinstance(part, int) for part in path) else "write it here"
-            failure = _Failed("missing-value", "a value must be given here (???)", hint)
+            failure = _Failed("missing-value", "a value must be given here (???)", hint, dotted(path))
             failure.path = path
             raise failure
         if not isinstance(node.value, str) or "${" not in node.value:
@@ -113,7 +114,10 @@ class Interpolator:
             parts = _parse(text)
             if len(parts) == 1 and isinstance(parts[0], _Expression):
                 found = self._expression(path, parts[0])
-                return replace(found, origin=node.origin, history=node.history)
+                placed = replace(found, origin=node.origin, history=node.history)
+                if isinstance(placed, Leaf) and isinstance(found, Leaf) and found.origin != _ENVIRONMENT:
+                    return replace(placed, source=written_at(found))
+                return placed
             return replace(node, value=self._text(path, parts))
         except _Beyond:
             return from_plain(self._omegaconf(path, text), node.origin)
@@ -144,7 +148,7 @@ class Interpolator:
         return self._look_up(path, match["dots"], match["path"])
 
     def _environment(self, path: KeyPath, env: re.Match[str], rest: "tuple[str | _Expression, ...]") -> Leaf:
-        name, here = env["name"], Origin("environment")
+        name, here = env["name"], _ENVIRONMENT
         literal = rest[0].strip() if len(rest) == 1 and isinstance(rest[0], str) else None
         if env["comma"] is None:
             if literal != "":
@@ -187,7 +191,7 @@ class Interpolator:
                 else:
                     plus = "" if str(target[0]) in Settings.model_fields else "+"
                     near = did_you_mean(str(part), known, otherwise=f"set it with {plus}{_override(target)}=VALUE")
-                raise _Failed("interpolation", f"refers to '{dotted(target)}', which is not set", near)
+                raise _Failed("interpolation", f"refers to '{dotted(target)}', which is not set", near, dotted(target))
             node = child
         return self._leaf(target, node) if isinstance(node, Leaf) else self._container(target, node)
 

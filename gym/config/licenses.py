@@ -1,8 +1,8 @@
 """Names of licences that data sets carry.
 
-Owns the list against which a data set's `license` is checked: SPDX identifiers that are common for
-data and code, and the names that this ecosystem's data sets use. The licence is free text: a name
-that is not listed is doubtful and never stops a run.
+Owns what a `license` is checked against: SPDX expressions, and the names that this ecosystem's data
+sets use; the identifiers that are common for data and code are suggested. The licence is free text:
+a name that is not known is doubtful and never stops a run.
 """
 
 from gym.config.errors import closest
@@ -38,7 +38,17 @@ def license_hint(text: str) -> str | None:
     bare = text.partition("(")[0].strip()
     parts = [part.strip() for part in bare.replace(" AND ", " OR ").split(" OR ")]
     unknown = [part for part in parts if part.lower() not in _KNOWN and not part.startswith("LicenseRef-")]
-    if bare.lower() in _KNOWN or not unknown:
+    if bare.lower() in _KNOWN or not unknown or _is_spdx(bare):
         return None
     near = closest(unknown[0].lower(), _KNOWN)
     return f"did you mean '{_KNOWN[near]}'?" if near is not None else "use an SPDX identifier, or LicenseRef-<name> for terms of its own"
+
+
+def _is_spdx(text: str) -> bool:
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression  # here: only for a name that is not common
+
+    try:
+        canonicalize_license_expression(text)
+    except InvalidLicenseExpression:
+        return False
+    return True

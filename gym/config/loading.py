@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gym.config.errors import ConfigErrors, Problem
+from gym.config.errors import ConfigErrors, Problem, without_follow_ups
 from gym.config.plan import Origin, Plan
-from gym.config.roots import search_roots, type_config
-from gym.config.schema import Settings
+from gym.config.roots import find_implementation, search_roots, type_config
+from gym.config.schema import KINDS, Kind, Settings
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,9 @@ def examine(
     roots: Sequence[Path] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    with_env_file: bool = True,
 ) -> Examined:
-    """As `load`, but problems are returned beside whatever could be composed."""
+    """As `load`, but problems are returned beside whatever could be composed. `with_env_file=False` leaves out local settings."""
     # YAML is imported with these: a server process that only needs the types does not pay for it
     from gym.config.agent_type import swap_agents
     from gym.config.blocks import sort_blocks
@@ -92,7 +93,7 @@ def examine(
         files.insert(0, type_config("responses_api_models", "--model-type", model_type, places))
     if agent_type is not None:
         files.insert(0, type_config("responses_api_agents", "--agent-type", agent_type, places))
-    composition = compose(files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields)
+    composition = compose(files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, with_env_file=with_env_file)
     if not composition.complete:
         return Examined({}, {}, {}, _in_order(composition.problems), None)
     root = composition.root if model_type is None else _keep_model_type(composition.root, model_type)
@@ -104,9 +105,13 @@ def examine(
     for _, node in walk(directed.root):
         if isinstance(node, Leaf) and isinstance(node.value, str) and "${" in node.value:
             used.update(uses(node.value))
-    blocks = sort_blocks(directed.root, templates=directed.templates, used=used)
+
+    def kind_of(name: str) -> Kind | None:
+        return next((kind for kind in KINDS if find_implementation(kind, name, places) is not None), None)
+
+    blocks = sort_blocks(directed.root, templates=directed.templates, used=used, faulty=directed.faulty, kind_of=kind_of)
     interpolator = Interpolator(directed.root, environment)
-    shown_files = {display_path(path, base) for path in composition.files}
+    shown_files = [display_path(path, base) for path in composition.files]
     kept = {key: node for key, node in directed.root.entries.items() if key not in directed.templates}
     live = Block({key: node for key, node in kept.items() if not (isinstance(node, Leaf) and node.value is None)}, root.origin)
     problems = [*composition.problems, *directed.problems, *blocks.problems, *check_secrets(live, shown_files)]
@@ -117,10 +122,18 @@ def examine(
     history = {dotted(path): node.history for path, node in walk(resolved) if path and node.history}
     data: dict[str, Any] = plain(resolved)
     plan, found = make_plan(
-        blocks, resolved, templates=directed.templates, broken=interpolator.broken, roots=places, cwd=base, origins=origins, data=data
+        blocks,
+        resolved,
+        templates=directed.templates,
+        broken=interpolator.broken,
+        roots=places,
+        cwd=base,
+        layers=shown_files,
+        origins=origins,
+        data=data,
     )
     problems += found
-    problems = _in_order(problems)
+    problems = _in_order(without_follow_ups(problems))
     failed = any(problem.severity == "error" for problem in problems)
     return Examined(data, origins, history, problems, None if failed else plan)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gym.config.schema import Dataset, Kind, ServerConfig, ServerRef, Settings
+from gym.config.schema import Dataset, EnvironmentServerConfig, Kind, ServerConfig, ServerRef, Settings
 
 
 @dataclass(frozen=True)
@@ -107,3 +107,9 @@ class Plan:
                 kept[name] = self.instances[name]
                 wanted += [reference.name for reference in kept[name].references.values()]
         return replace(self, instances=kept, routes={}, environments={}, datasets=())
+
+    @property
+    def episode_timeouts(self) -> dict[str, float | None]:
+        """How long a call to each environment server takes at most, in seconds, from its own limits; None where it sets none."""
+        configs = {name: self.instances[name].config for name in self.environments}
+        return {name: config.longest_run_seconds for name, config in configs.items() if isinstance(config, EnvironmentServerConfig)}

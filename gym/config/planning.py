@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from gym.config import checks
+from gym.config import budgets, checks
 from gym.config.blocks import Blocks, InstanceBlock
+from gym.config.datasets import Declared, check_dataset, declared, locate_dataset
 from gym.config.errors import Problem, closest
 from gym.config.implementations import find
-from gym.config.plan import DatasetBinding, Instance, Origin, Plan
+from gym.config.plan import Instance, Origin, Plan
 from gym.config.references import References, check_pairings, environment_routes, find_references, route_tasksets
 from gym.config.schema import AgentConfig, Auth, ResourcesServerConfig, ServerConfig, Settings
 from gym.config.tree import Block, KeyPath, Leaf, Node, at, dotted, plain
@@ -28,6 +29,7 @@ def make_plan(
     broken: set[KeyPath],
     roots: Sequence[Path],
     cwd: Path,
+    layers: Sequence[str],
     origins: Mapping[str, Origin],
     data: Mapping[str, Any],
 ) -> tuple[Plan | None, list[Problem]]:
@@ -35,10 +37,10 @@ def make_plan(
     problems: list[Problem] = []
     instances = [replace(instance, block=_resolved(instance, resolved)) for instance in blocks.instances]
     settings = _settings(blocks, resolved, broken, cwd, problems)
-    references = find_references(instances, templates, blocks.faulty)
+    references = find_references(instances, templates, blocks.faulty, blocks.removed)
     problems += references.problems
     made: dict[str, Instance] = {}
-    datasets: list[tuple[DatasetBinding, str, Origin]] = []
+    datasets: list[Declared] = []
     complete = not blocks.faulty
     for instance in instances:
         built = _instance(instance, references, broken, roots, cwd, problems)
@@ -46,15 +48,17 @@ def make_plan(
             complete = False
             continue
         made[instance.name] = built
-        datasets += _datasets(instance, built, roots, cwd)
-    for binding, key, origin in datasets:
-        problems += checks.check_dataset(binding, key, origin)
+        datasets += declared(instance, built)
+    for found in datasets:
+        problems += check_dataset(found, roots, cwd)
     bodies = {instance.name: instance.block for instance in instances}
-    problems += checks.check_sandbox_providers(bodies, {instance.name: instance.path for instance in instances}, blocks.providers)
+    problems += checks.check_sandbox_providers(
+        bodies, {instance.name: instance.path for instance in instances}, {*blocks.providers, *blocks.faulty}
+    )
     problems += checks.check_addresses(made, settings or Settings(), resolved)
     environments = environment_routes(made)
     problems += check_pairings(made, environments, references)
-    problems += checks.check_time_budgets(made, environments, resolved)
+    problems += budgets.check_time_budgets(made, environments, resolved, layers)
     problems += checks.check_tool_transports(made, environments, resolved)
     routing = route_tasksets(_explicit_routes(resolved, settings), datasets, environments, made)
     if complete and not references.problems:  # routes follow from references: with one missing, what they say is noise
@@ -68,7 +72,7 @@ def make_plan(
         routes=routing.routes,
         environments=environments,
         sandbox_providers=providers,
-        datasets=tuple(binding for binding, _, _ in datasets),
+        datasets=tuple(found.binding for found in datasets),
         origins=origins,
         resolved=data,
     )
@@ -122,7 +126,7 @@ def _instance(
         message = "stands beside url: an instance that runs elsewhere is not started here"
         problems.append(Problem("wrong-value", f"{where}.entrypoint", message, "remove one of the two", origin))
     if isinstance(config, ResourcesServerConfig | AgentConfig) and config.datasets:
-        config = config.model_copy(update={"datasets": [checks.locate_dataset(dataset, roots, cwd) for dataset in config.datasets]})
+        config = config.model_copy(update={"datasets": [locate_dataset(dataset, roots, cwd) for dataset in config.datasets]})
     return Instance(
         name=instance.name,
         kind=instance.kind,
@@ -155,17 +159,6 @@ def _check_entrypoint(instance: InstanceBlock, directory: Path, config: ServerCo
     key = f"{dotted(instance.path)}.entrypoint"
     origin = node.origin if node is not None else instance.block.origin
     return [Problem("file-missing", key, message, "correct the name, or add the file", origin)]
-
-
-def _datasets(instance: InstanceBlock, built: Instance, roots: Sequence[Path], cwd: Path) -> list[tuple[DatasetBinding, str, Origin]]:
-    if not isinstance(built.config, ResourcesServerConfig | AgentConfig):
-        return []
-    found: list[tuple[DatasetBinding, str, Origin]] = []
-    for index, dataset in enumerate(built.config.datasets):
-        node = at(instance.block, ("datasets", index))
-        origin = node.origin if node is not None else instance.origin
-        found.append((DatasetBinding(instance.name, dataset), dotted((*instance.path, "datasets", index)), origin))
-    return found
 
 
 def _explicit_routes(resolved: Block, settings: Settings | None) -> dict[str, tuple[str, Origin]]:

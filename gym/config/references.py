@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from gym.config.blocks import InstanceBlock
+from gym.config.datasets import Declared
 from gym.config.errors import Problem, closest, did_you_mean, shown
-from gym.config.plan import DatasetBinding, Instance, Origin, Route
+from gym.config.plan import Instance, Origin, Route
 from gym.config.schema import KINDS, ResourcesServerConfig, ServerRef
 from gym.config.tree import Block, KeyPath, Leaf, Node, dotted, is_missing, walk
 
@@ -42,9 +43,17 @@ class References:
     """Full paths of references that were reported here."""
 
 
-def find_references(instances: list[InstanceBlock], templates: Mapping[str, str], faulty: Collection[str] = ()) -> References:
-    """Finds and checks every reference; `templates` are names that would exist, if nothing inherited from them;
-    `faulty` are instances that were reported already: what refers to them is not reported beside."""
+def find_references(
+    instances: list[InstanceBlock],
+    templates: Mapping[str, str],
+    faulty: Collection[str] = (),
+    removed: Mapping[str, Origin] | None = None,
+) -> References:
+    """Finds and checks every reference.
+
+    `templates` are names that would exist, if nothing inherited from them, `removed` those that were set to null,
+    and where; `faulty` are instances that were reported already: what refers to them is not reported beside.
+    """
     out = References()
     kinds = {instance.name: instance.kind for instance in instances}
     for instance in instances:
@@ -54,7 +63,7 @@ def find_references(instances: list[InstanceBlock], templates: Mapping[str, str]
             if reference is None or reference.ref.name in faulty:
                 continue
             full = (*instance.path, *path)
-            problem = _check(reference, full, kinds, templates, instance)
+            problem = _check(reference, full, kinds, templates, removed or {}, instance)
             if problem is None:
                 found.append(reference)
             else:
@@ -85,7 +94,12 @@ def _reference(base: KeyPath, path: KeyPath, node: Node, out: References) -> Ref
 
 
 def _check(
-    reference: Reference, full: KeyPath, kinds: Mapping[str, str], templates: Mapping[str, str], instance: InstanceBlock
+    reference: Reference,
+    full: KeyPath,
+    kinds: Mapping[str, str],
+    templates: Mapping[str, str],
+    removed: Mapping[str, Origin],
+    instance: InstanceBlock,
 ) -> Problem | None:
     ref, key = reference.ref, dotted(full)
     actual = kinds.get(ref.name)
@@ -94,9 +108,12 @@ def _check(
             message = f"names '{ref.name}', which is only a template here ('{templates[ref.name]}' inherits from it)"
             hint = f"name '{templates[ref.name]}', or use _copy in place of _inherit_from to keep both"
         else:
-            message = f"names {_a(ref.type)} '{ref.name}', which does not exist"
+            gone = f"is removed (null at {removed[ref.name]})" if ref.name in removed else "does not exist"
+            message = f"names {_a(ref.type)} '{ref.name}', which {gone}"
             same = [name for name, kind in kinds.items() if kind == ref.type and name != instance.name]
-            define = "add --model-type NAME, or a config that defines it" if ref.type == "responses_api_models" else "define it"
+            define = "keep it" if ref.name in removed else "define it"
+            if ref.type == "responses_api_models":
+                define = "add --model-type NAME, or a config that defines it"
             hint = did_you_mean(ref.name, same, otherwise=f"{define}, or name one of: {', '.join(same)}" if same else define)
         return Problem("unknown-reference", key, message, hint, reference.origin)
     if actual != ref.type:
@@ -174,13 +191,13 @@ class Routing:
 
 def route_tasksets(
     explicit: Mapping[str, tuple[str, Origin]],
-    datasets: list[tuple[DatasetBinding, str, Origin]],
+    datasets: list[Declared],
     environments: Mapping[str, Route],
     instances: Mapping[str, Instance],
 ) -> Routing:
     """Routes each taskset: as `environment_server_routes` says, else to the one environment server that binds the declaring instance.
 
-    `datasets` are bindings with their key path and position. A data set without `taskset` is routed
+    A data set without `taskset` is routed
     by its name where that is unambiguous, and otherwise not at all.
     """
     out = Routing()
@@ -197,7 +214,8 @@ def route_tasksets(
             out.problems.append(Problem("unknown-reference", key, f"routes to '{name}', which does not exist", hint, origin))
     derived: dict[str, str] = {}
     dropped: set[str] = set()
-    for binding, key, origin in sorted(datasets, key=lambda entry: entry[0].dataset.taskset is None):
+    for found in sorted(datasets, key=lambda entry: entry.binding.dataset.taskset is None):
+        binding = found.binding
         named = binding.dataset.taskset is not None
         taskset = binding.dataset.taskset or binding.dataset.name
         if taskset in explicit or (not named and taskset in out.routes and taskset not in derived):
@@ -212,19 +230,20 @@ def route_tasksets(
                     f"goes to more than one environment server ({targets})" if candidates else "goes nowhere: no environment server binds"
                 )
                 tail = "" if candidates else f" '{binding.instance}'"
-                out.problems.append(Problem("taskset-route", key, f"the taskset '{taskset}' {what}{tail}", hint, origin))
+                message = f"the taskset '{taskset}' {what}{tail}"
+                out.problems.append(Problem("taskset-route", found.key("taskset"), message, hint, found.origin("taskset")))
             continue
         earlier = derived.get(taskset)
         if earlier is not None and earlier != example:
             if named:
                 message = f"the taskset '{taskset}' goes to more than one environment server ({earlier}, {example})"
-                out.problems.append(Problem("taskset-route", key, message, hint, origin))
+                out.problems.append(Problem("taskset-route", found.key("taskset"), message, hint, found.origin("taskset")))
             else:
                 dropped.add(taskset)
             continue
         derived[taskset] = example
         out.routes[taskset] = candidates[0]
-    named_tasksets = {binding.dataset.taskset for binding, _, _ in datasets}
+    named_tasksets = {binding.dataset.taskset for binding in (found.binding for found in datasets)}
     for taskset in dropped - named_tasksets:
         out.routes.pop(taskset, None)
     return out

@@ -70,7 +70,7 @@ class Dataset(Section):
     @model_validator(mode="after")
     def _benchmark_is_prepared(self) -> "Dataset":
         if self.type == "benchmark" and self.prepare_script is None:
-            raise ValueError("a benchmark needs a prepare_script, so that its rows can be made again")
+            raise ValueError("type benchmark needs a prepare_script, so that its rows can be made again — add prepare_script: <the script>")
         return self
 
 
@@ -83,9 +83,9 @@ def check_address(value: str) -> str:
         usable = False
     else:
         if parts.username is not None or parts.password is not None:
-            raise ValueError("an address must not carry a user or a password, since it is shown and recorded: use a key or a header")
+            raise ValueError("an address must not carry a user or a password, since it is shown and recorded — use a key or a header")
     if not usable:
-        raise ValueError(f"{value!r} is not an address that can be called: write http://host:port or https://host")
+        raise ValueError(f"{value!r} is not an address that can be called — write http://host:port or https://host")
     return value
 
 
@@ -186,10 +186,20 @@ class EnvironmentServerConfig(ServerConfig):
     cleanup_timeout_seconds: float = Field(default=180, gt=0)
     """The bound of each cleanup callback; at most three run, one after the other."""
 
+    @property
+    def longest_run_seconds(self) -> float | None:
+        """How long `/run` may take its caller: all its limits, and a hundredth of them (10 to 120 s) for the way; None without a limit."""
+        if self.default_episode_timeout_seconds is None:
+            return None
+        limits = self.default_episode_timeout_seconds + (self.queue_timeout_seconds or 0.0) + 3 * self.cleanup_timeout_seconds
+        return limits + min(max(limits / 100, 10.0), 120.0)
+
     @model_validator(mode="after")
     def _queue_is_bounded(self) -> "EnvironmentServerConfig":
         if self.max_concurrent_episodes is not None and self.queue_timeout_seconds is None:
-            raise ValueError("max_concurrent_episodes needs queue_timeout_seconds, so that nobody waits without end")
+            raise ValueError(
+                "max_concurrent_episodes needs queue_timeout_seconds, so that nobody waits without end — set queue_timeout_seconds"
+            )
         return self
 
 

@@ -26,6 +26,8 @@ class Leaf:
     origin: Origin
     history: tuple[Origin, ...] = ()
     """Where the values that it overrode were set, newest first."""
+    source: Origin | None = None
+    """Where the value was written that `${…}` took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,20 @@ class Block:
 
 
 Node = Leaf | Items | Block
+
+
+def written_at(node: Node) -> Origin:
+    """Where the value itself was written: what is wrong with it is to be put right there."""
+    return node.source if isinstance(node, Leaf) and node.source is not None else node.origin
+
+
+def origin_of(root: Node, path: KeyPath) -> Origin | None:
+    """Where the value at a path was written, or its nearest ancestor; None where nothing of it was."""
+    for end in range(len(path), 0, -1):
+        node = at(root, path[:end])
+        if node is not None:
+            return written_at(node)
+    return None
 
 
 def is_missing(node: Node) -> bool:

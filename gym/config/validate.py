@@ -1,9 +1,12 @@
 """From a resolved block to its model, and from pydantic's findings to one line each.
 
-Owns the translation: where in the file a finding belongs, what is wrong in plain words, and a
-did-you-mean for an unknown key. Findings about values that another stage reported are left out.
+Owns the translation: where in the file a finding belongs, what is wrong in plain words, and what to
+do, with a did-you-mean for an unknown key. A model's own ValueError says `what — what to do`; one that
+begins with the name of a field stands at that field. Findings about values that another stage
+reported are left out.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar, cast, get_args
 
@@ -11,7 +14,8 @@ from pydantic import BaseModel, ValidationError
 
 from gym.config.errors import Problem, closest, listed
 from gym.config.masking import shown_under
-from gym.config.tree import Block, KeyPath, Node, at, dotted, plain
+from gym.config.schema import KINDS, ServerRef
+from gym.config.tree import Block, KeyPath, Node, at, dotted, parse_path, plain, written_at
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -33,6 +37,8 @@ _WANTED = {
     "mapping_type": "a mapping",
     "path_type": "a path",
 }
+_BOUNDS = {"greater_than": "raise it", "greater_than_equal": "raise it", "less_than": "lower it", "less_than_equal": "lower it"}
+_FIELD = re.compile(r"([a-z_]\w*(?:\.[a-z_]\w*)*) ")
 _SHALLOW = {*_WANTED, "literal_error", "none_required"}
 
 
@@ -72,23 +78,44 @@ def _problem(
         known = _fields(model, location[:-1])
         near = closest(str(location[-1]), known)
         hint = f"did you mean '{near}'?" if near else (f"one of: {listed(sorted(known))}" if known else "remove it")
-        return Problem("unknown-key", dotted(here), f"is not a key that is known here ({value})", hint, node.origin)
+        meant = dotted((*here[:-1], near)) if near else ""
+        return Problem("unknown-key", dotted(here), f"is not a key that is known here ({value})", hint, node.origin, meant=meant)
     if kind == "missing":
         parent = _deepest(block, location[:-1])
-        return Problem("missing-key", dotted(here), "is required", f"add {location[-1]}: …", parent.origin)
+        return Problem("missing-key", dotted(here), "is required", f"add {location[-1]}: …", parent.origin, lacks=dotted(here))
+    origin, annotations = written_at(node), _annotations(model, location)
     if kind in ("literal_error", "enum"):
         choices = str(context.get("expected", ""))
         near = closest(str(finding.get("input")), choices.replace("'", "").replace(" or ", ", ").split(", "))
         hint = f"did you mean '{near}'?" if near else f"one of: {choices}"
-        return Problem(rule, dotted(here), f"is none of the values allowed here ({value})", hint, node.origin)
+        return Problem(rule, dotted(here), f"is none of the values allowed here ({value})", hint, origin)
     if kind in _WANTED:
-        return Problem(rule, dotted(here), f"is not {_WANTED[kind]} ({value})", f"write {_WANTED[kind]}", node.origin)
+        hint = _reference(annotations, finding.get("input")) or f"write {_WANTED[kind]}"
+        return Problem(rule, dotted(here), f"is not {_WANTED[kind]} ({value})", hint, origin)
     message = str(finding["msg"])
+    if kind in _BOUNDS:
+        message = message.removeprefix("Input should be ")
+        hint = f"{_BOUNDS[kind]}, or write null" if type(None) in annotations else _BOUNDS[kind]
+        return Problem(rule, dotted(here), f"must be {message} ({value})", hint, origin)
     message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    message, _, hint = message.partition(" — ")
+    field = _FIELD.match(message)
+    if field is not None and at(node, parse_path(field[1])) is not None:
+        here, origin = (*here, *parse_path(field[1])), written_at(_deepest(block, (*location, *parse_path(field[1]))))
+        message = message[field.end() :]
     message = message[:1].lower() + message[1:]
     if kind not in ("value_error", "assertion_error"):
         message = f"{message} ({value})"
-    return Problem(rule, dotted(here), message, "", node.origin)
+    return Problem(rule, dotted(here), message, hint, origin)
+
+
+def _reference(annotations: Collection[Any], written: object) -> str:
+    """How to write the reference that stands here as a mere name; empty if none is wanted."""
+    for annotation in annotations:
+        if isinstance(annotation, type) and issubclass(annotation, ServerRef) and isinstance(written, str):
+            kinds = [kind for kind in KINDS if kind in get_args(annotation.model_fields["type"].annotation)]
+            return f"write {{type: {kinds[0] if len(kinds) == 1 else '<kind>'}, name: {written}}}"
+    return ""
 
 
 def _location(block: Block, raw: tuple[Any, ...]) -> KeyPath:
@@ -123,20 +150,27 @@ def _deepest(block: Block, location: KeyPath) -> Node:
 
 def _fields(model: type[BaseModel], location: KeyPath) -> list[str]:
     """The names that a model knows at a location below it."""
-    current: list[type[BaseModel]] = [model]
+    current = [found for found in _annotations(model, location) if isinstance(found, type) and issubclass(found, BaseModel)]
+    return [info.alias or name for candidate in current for name, info in candidate.model_fields.items()]
+
+
+def _annotations(model: type[BaseModel], location: KeyPath) -> list[Any]:
+    """The types that may stand at a location below a model, those of a union and of a list's entries each by itself."""
+    current: list[Any] = [model]
     for part in location:
         if isinstance(part, int):
             continue
-        annotations = [candidate.model_fields[part].annotation for candidate in current if part in candidate.model_fields]
-        current = [found for annotation in annotations for found in _models(annotation)]
-    names: list[str] = []
-    for candidate in current:
-        for name, info in candidate.model_fields.items():
-            names.append(info.alias or name)
-    return names
+        models = [found for found in current if isinstance(found, type) and issubclass(found, BaseModel)]
+        current = [
+            each
+            for found in models
+            for name, info in found.model_fields.items()
+            if part in (name, info.alias)
+            for each in _parts(info.annotation)
+        ]
+    return current
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [found for argument in get_args(annotation) for found in _models(argument)]
+def _parts(annotation: Any) -> list[Any]:
+    arguments = get_args(annotation)
+    return [found for argument in arguments for found in _parts(argument)] if arguments else [annotation]

@@ -151,7 +151,6 @@ class _Reader:
 
 def read_yaml(path: Path, shown_path: str) -> tuple[Block | None, list[Problem]]:
     """The file's mapping and what is wrong with it; None if it cannot be read at all. `shown_path` is how messages name it."""
-    problems: list[Problem] = []
     start = Origin(shown_path, 1, 1)
     try:
         text = path.read_text(encoding="utf-8")
@@ -159,23 +158,42 @@ def read_yaml(path: Path, shown_path: str) -> tuple[Block | None, list[Problem]]
         return None, [Problem("file-unreadable", "", f"not UTF-8 text (byte {error.start})", "save the file as UTF-8", start)]
     except OSError as error:
         return None, [Problem("file-unreadable", "", f"cannot be read ({error.strerror})", "check the path and its permissions", start)]
+    return parse_yaml(text, shown_path)
+
+
+def parse_yaml(text: str, shown_path: str) -> tuple[Block | None, list[Problem]]:
+    """As `read_yaml`, of a text that is at hand."""
+    problems: list[Problem] = []
+    start = Origin(shown_path, 1, 1)
     try:
         node = _read(text, shown_path, problems)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         origin = start if mark is None else Origin(shown_path, mark.line + 1, mark.column + 1)
         detail = ": ".join(part for part in (error.context, error.problem) if part)
-        line = text.splitlines()[origin.line - 1] if origin.line <= len(text.splitlines()) else ""
-        hint = 'write "???" with its quotes inside {…} and […]' if "???" in line else "correct the YAML here"
-        return None, [Problem("yaml-syntax", "", detail or "malformed YAML", hint, origin)]
+        lines = text.splitlines()
+        line = lines[origin.line - 1] if origin.line <= len(lines) else ""
+        return None, [Problem("yaml-syntax", "", *_explained(detail or "malformed YAML", line, origin.column), origin)]
     except (yaml.YAMLError, RecursionError) as error:
         detail = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
         return None, [Problem("yaml-syntax", "", detail, "correct the YAML", start)]
     if node is None:
         return Block({}, start), []
     if not isinstance(node, Block):
-        return None, [*problems, Problem("yaml-syntax", "", "a config file holds a mapping of keys at its top", "write key: value", start)]
+        origin = start if isinstance(node, Leaf) else node.origin
+        return None, [*problems, Problem("yaml-syntax", "", "a config file holds a mapping of keys at its top", "write key: value", origin)]
     return node, problems
+
+
+def _explained(detail: str, line: str, column: int) -> tuple[str, str]:
+    """What is wrong with a line that is no YAML, and what to do: the library names its own states, not the mistake."""
+    if line[column - 1 : column] == "\t":
+        return "a tab stands where the indentation is", "indent with spaces"
+    if "???" in line:
+        return detail, 'write "???" with its quotes inside {…} and […]'
+    if "mapping values are not allowed" in detail:
+        return "a second ': ' in one line", "put the text in quotes, or begin a new line for the key"
+    return detail, "correct the YAML here"
 
 
 def _read(text: str, shown_path: str, problems: list[Problem]) -> Node | None:
@@ -183,7 +201,8 @@ def _read(text: str, shown_path: str, problems: list[Problem]) -> Node | None:
     loader = _Loader(text)
     try:
         root = loader.get_single_node()
-        return None if root is None else _Reader(loader, shown_path, problems).read(root, Origin(shown_path, 1, 1), "")
+        reader = _Reader(loader, shown_path, problems)
+        return None if root is None else reader.read(root, reader.origin(root.start_mark), "")
     finally:
         loader.dispose()
 

@@ -5,10 +5,8 @@ neither here nor in a sandbox, and what its parts were made with (npm, uv, a Pyt
 Left out: how a part is made (`npm_piece`, `python_tree`), and how the archive gets into a sandbox (`placing`).
 """
 
-import fcntl
 import hashlib
 import json
-import shutil
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from gym.harness.elf import Version, needed_glibc
+from gym.harness.kept import STAMP, is_kept, keep
 
-STAMP = ".gym-complete"
+__all__ = ["STAMP", "Built", "Bundle", "Part", "at_hand", "ensure"]
+
 _FORMAT = "2"
 """Of the folder and its archive; another one is another bundle."""
 _COMPRESSION = 6
@@ -75,24 +75,32 @@ class Built:
 
 def ensure(bundle: Bundle, cache: Path, say: Callable[[str], None]) -> Built:
     """The bundle in the cache, made if it is not there. Raises UserError."""
-    root = cache / "harness"
-    folder, archive = root / bundle.digest, root / f"{bundle.digest}.tar.gz"
-    stamp = folder / STAMP
-    if not stamp.exists():
-        root.mkdir(parents=True, exist_ok=True)
-        with (root / f"{bundle.digest}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not stamp.exists():
-                say(f"making the files of {bundle.title} for sandboxes (once)")
-                shutil.rmtree(folder, ignore_errors=True)
-                folder.mkdir()
-                for part in bundle.parts:
-                    part.make(folder, root, say)
-                _pack(folder, archive)
-                elf = (needed_glibc(path) for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-                stamp.write_text(json.dumps({"glibc": max(elf, default=(0, 0))}))
-    major, minor = json.loads(stamp.read_text())["glibc"]
+    folder, archive = _places(bundle, cache)
+
+    def make() -> str:
+        say(f"making the files of {bundle.title} for sandboxes (once)")
+        folder.mkdir()
+        for part in bundle.parts:
+            part.make(folder, folder.parent, say)
+        _pack(folder, archive)
+        elf = (needed_glibc(path) for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        return json.dumps({"glibc": max(elf, default=(0, 0))})
+
+    said = keep(folder, f"the files of {bundle.title} for sandboxes", make, say, archive.exists)
+    major, minor = json.loads(said)["glibc"]
     return Built(bundle, folder, archive, max((major, minor), bundle.glibc))
+
+
+def at_hand(bundle: Bundle, cache: Path) -> bool:
+    """Whether there is nothing to make."""
+    folder, archive = _places(bundle, cache)
+    return is_kept(folder, archive.exists)
+
+
+def _places(bundle: Bundle, cache: Path) -> tuple[Path, Path]:
+    """The folder, and its archive beside it."""
+    root = cache / "harness"
+    return root / bundle.digest, root / f"{bundle.digest}.tar.gz"
 
 
 def _pack(folder: Path, archive: Path) -> None:

@@ -37,5 +37,8 @@ class WindowedConfig(HarnessConfig):
     @model_validator(mode="after")
     def _room(self) -> "WindowedConfig":
         if self.max_output_tokens >= self.context_window:
-            raise ValueError(f"max_output_tokens ({self.max_output_tokens}) must be smaller than context_window ({self.context_window})")
+            raise ValueError(
+                f"max_output_tokens {self.max_output_tokens} does not fit into context_window {self.context_window} — "
+                f"set it below {self.context_window}"
+            )
         return self

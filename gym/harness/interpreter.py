@@ -18,6 +18,7 @@ from pathlib import Path
 from uv import find_uv_bin
 
 from gym.config.errors import UserError
+from gym.harness.programs import run_program
 
 _SECONDS = 900
 _ASK = """
@@ -81,7 +82,7 @@ def find_interpreter(version: str, say: Callable[[str], None], *, to_copy: bool 
         return other
     if managed is None and os.environ.get("UV_PYTHON_DOWNLOADS") not in ("never", "manual"):
         say(f"fetching Python {version} with uv (once)")
-        subprocess.run([find_uv_bin(), "python", "install", version], capture_output=True, check=False, timeout=_SECONDS)
+        run_program([find_uv_bin(), "python", "install", version], _SECONDS)
         managed = _managed(version)
     if managed is not None:
         return managed

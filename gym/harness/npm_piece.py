@@ -6,7 +6,6 @@ the cache by hand. Either way the pinned checksum decides.
 
 import hashlib
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gym.config.errors import UserError
+from gym.harness.programs import check_disk, lines_that_matter, network_refused, run_program
 
 _FETCH_SECONDS = 900
 _CHUNK = 1024 * 1024
@@ -61,14 +61,14 @@ class Piece:
             )
         with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
             command = [npm, "pack", f"{self.package}@{self.version}", "--pack-destination", folder]
-            try:
-                done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
-            except subprocess.TimeoutExpired as error:
-                raise UserError(f"npm did not fetch {self.package} {self.version} within {_FETCH_SECONDS} s") from error
+            done = run_program(command, _FETCH_SECONDS, Path(folder))
             fetched = Path(folder) / self.archive
             if done.returncode or not fetched.exists():
-                last = "\n    ".join(done.stderr.strip().splitlines()[-6:])
-                raise UserError(f"npm could not fetch {self.package} {self.version} (or lay its archive at {archive}):\n    {last}")
+                check_disk(done.stderr)
+                lay = f"lay its archive at {archive}"
+                if network_refused():
+                    raise UserError(f"{self.package} {self.version} is not in the cache of npm, and the network is refused: {lay}")
+                raise UserError(f"npm could not fetch {self.package} {self.version} (or {lay}):{lines_that_matter(done.stderr)}")
             fetched.replace(archive)
 
     def _check(self, archive: Path) -> None:

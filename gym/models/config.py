@@ -36,7 +36,7 @@ class EndpointConfig(ModelConfig):
     def _are_addresses(cls, value: str | list[str]) -> str | list[str]:
         urls = [value] if isinstance(value, str) else value
         if len(set(urls)) != len(urls):
-            raise ValueError("an endpoint is named twice")
+            raise ValueError("an endpoint is named twice — remove one of the two")
         for url in urls:
             check_address(url)
         return value
@@ -45,14 +45,16 @@ class EndpointConfig(ModelConfig):
     @classmethod
     def _is_one_line(cls, value: str) -> str:
         if not value.isprintable():
-            raise ValueError("a key has a line break or another control character in it")
+            raise ValueError("a key has a line break or another control character in it — write it on one line")
         return value
 
     @field_validator("extra_body", "sampling_overrides")
     @classmethod
     def _leaves_the_call_alone(cls, value: dict[str, Any]) -> dict[str, Any]:
         if reserved := sorted({"model", "stream", "stream_options"} & value.keys()):
-            raise ValueError(f"{', '.join(reserved)} cannot be set here: 'model' has its own key, and streaming is the client's choice")
+            raise ValueError(
+                f"{', '.join(reserved)} cannot be set here: 'model' has its own key, and streaming is the client's choice — remove it"
+            )
         return value
 
     @property

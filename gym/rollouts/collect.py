@@ -140,7 +140,7 @@ async def collect(
     """Run every rollout of `options.input` and write the files beside `options.output`.
 
     `config_keys` are digests of the configuration's keys; `preparation` makes tasks of the rows. Progress is shown on `progress`
-    (None: nowhere). SIGINT and SIGTERM stop the run in good order (main thread only); so does cancelling this coroutine.
+    (None: nowhere). SIGINT, SIGTERM and SIGHUP stop the run in good order (main thread only); so does cancelling this coroutine.
     Raises UserError if nothing can be run; a run that was stopped half-way returns its Summary, with `problem`.
     """
     files = OutputFiles(options.output)
@@ -322,7 +322,7 @@ class _Run:
 
 @contextlib.contextmanager
 def _stop_signals(stop: Callable[[], object]) -> Generator[Callable[[], bool]]:
-    """Call `stop` at the first SIGINT or SIGTERM and yield whether one came; a second one of them acts as it did before."""
+    """Call `stop` at the first SIGINT, SIGTERM or SIGHUP and yield whether one came; a second one of them acts as it did before."""
     came = False
     loop = asyncio.get_running_loop()
     before: dict[int, Any] = {}
@@ -340,7 +340,7 @@ def _stop_signals(stop: Callable[[], object]) -> Generator[Callable[[], bool]]:
         stop()
 
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             previous = signal.getsignal(number)
             if previous is not signal.SIG_IGN and previous is not None:
                 before[number] = previous

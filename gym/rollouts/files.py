@@ -126,7 +126,7 @@ def check_target(path: Path, inputs: Iterable[Path], called: str) -> None:
 
 
 def write_atomically(path: Path, parts: Iterable[bytes]) -> None:
-    """Replace `path` by the joined `parts`, synced to disk. Raises OSError; then `path` is as it was."""
+    """Replace `path` by the joined `parts`, synced to disk; its permissions stay. Raises OSError; then `path` is as it was."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -134,6 +134,8 @@ def write_atomically(path: Path, parts: Iterable[bytes]) -> None:
                 file.write(part)
             file.flush()
             os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, temporary)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

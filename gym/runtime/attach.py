@@ -74,6 +74,7 @@ class Attached:
     """The instances that run elsewhere still, under tokens of their own."""
     routes: Mapping[str, Route]
     environments: Mapping[str, Route]
+    episode_timeouts: Mapping[str, float | None]
     datasets: tuple[tuple[str, Dataset], ...]
     blocks: Mapping[str, str]
     config_keys: Mapping[str, str]
@@ -102,6 +103,7 @@ async def attach(run_id: str | None = None) -> AsyncGenerator[Attached]:
             remote=frozenset(entry["name"] for entry in said["instances"] if entry.get("remote")),
             routes={name: Route(**route) for name, route in said["routes"].items()},
             environments={name: Route(**route) for name, route in said["environments"].items()},
+            episode_timeouts=said["episode_timeouts"],
             datasets=tuple((entry.pop("instance"), Dataset.model_validate(entry)) for entry in said["datasets"]),
             blocks=said["blocks"],
             config_keys=said["config_keys"],

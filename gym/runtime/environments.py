@@ -1,29 +1,62 @@
 """Python environments of servers that need more than ours: built once, shared, known by content.
 
 An environment is named by a digest of its requirements, our own version and dependencies, and the
-interpreter: ours, unless the implementation's `python.txt` names another version. A
-lock per environment lets several starts wait for one build; a stamp is written
-last, so that a build that was cut short is made anew.
+interpreter: ours, unless the implementation's `python.txt` names another version. Servers that want
+the same share one.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.metadata
 import os
-import shutil
-import subprocess
+import re
 import sys
 import sysconfig
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+from gym import __version__
 from gym.config.errors import UserError
 from gym.config.plan import Instance
 from gym.config.schema import Settings
-from gym.harness.interpreter import find_interpreter
+from gym.harness.kept import is_kept, keep
+from gym.harness.packages import install, make_environment
+from gym.runtime.known_python import known_python
 
-_STAMP = ".gym-complete"
+
+@dataclass(frozen=True)
+class Environment:
+    """One environment, there or not."""
+
+    folder: Path
+    base: Path
+    """The interpreter that it is made of."""
+    requirements: Path
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return self.folder / "bin" / "python"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is nothing to build."""
+        return is_kept(self.folder, self.python.exists)
+
+    def ensure(self, names: str, say: Callable[[str], None]) -> str:
+        """Its interpreter, for the instances `names`; it is built if it is not there. Raises UserError."""
+        what = f"the Python environment of {names}"
+
+        def make() -> str:
+            say(f"building {what} from {self.requirements} (once, and it may take some minutes)")
+            make_environment(self.folder, self.base, what)
+            wanted = ["-r", str(self.requirements), *own_dependencies()]
+            install(self.python, ["--compile-bytecode", *wanted], f"{what} ({self.requirements})")
+            return ""
+
+        keep(self.folder, what, make, say, self.python.exists)
+        return str(self.python)
 
 
 def cache_root(settings: Settings) -> Path:
@@ -36,78 +69,43 @@ def cache_root(settings: Settings) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gym"
 
 
+def environment_of(instance: Instance, settings: Settings, say: Callable[[str], None]) -> Environment | None:
+    """What `instance` runs in; None if that is our own Python. Raises UserError if there is no interpreter for it."""
+    if instance.requirements is None:
+        return None
+    root = cache_root(settings).absolute() / "environments"
+    base, version = _base(instance, root, say)
+    lines = [line.strip() for line in instance.requirements.read_text().splitlines()]
+    wanted = [line for line in lines if line and not line.startswith("#")]
+    named = "\n".join([__version__, version, str(base), *own_dependencies(), *wanted])
+    return Environment(root / hashlib.sha256(named.encode()).hexdigest()[:16], base, instance.requirements)
+
+
 def environment_python(instance: Instance, settings: Settings, say: Callable[[str], None]) -> str:
     """The interpreter that runs `instance`; its environment is built if it is not there. Raises UserError."""
-    requirements = instance.requirements
-    if requirements is None:
-        return sys.executable
-    return _ensure(instance.name, requirements, _base(instance, say), cache_root(settings) / "environments", say)
+    environment = environment_of(instance, settings, say)
+    return sys.executable if environment is None else environment.ensure(instance.name, say)
 
 
-def _base(instance: Instance, say: Callable[[str], None]) -> tuple[str, str]:
-    """The interpreter to build on, and what names it."""
+def _base(instance: Instance, root: Path, say: Callable[[str], None]) -> tuple[Path, str]:
+    """The interpreter to build on, and its version."""
     wanted = instance.python
     if wanted is None or wanted == sysconfig.get_python_version():
-        return sys.executable, sys.version
+        return Path(sys.executable).resolve(), sys.version
     try:
-        found = find_interpreter(wanted, say, to_copy=False)
+        return known_python(wanted, root, say)
     except UserError as error:
         raise UserError(f"{instance.name} ({instance.implementation}): {error}") from error
-    return str(found.binary), found.version
 
 
-def _ensure(name: str, requirements: Path, base: tuple[str, str], root: Path, say: Callable[[str], None]) -> str:
-    wanted = _own_dependencies() + requirements.read_text().splitlines()
-    lines = [line.strip() for line in wanted if line.strip() and not line.strip().startswith("#")]
-    key = hashlib.sha256("\n".join([base[1], base[0], *lines]).encode()).hexdigest()[:16]
-    folder = root / key
-    python = folder / "bin" / "python"
-    stamp = folder / _STAMP
-    if stamp.exists():
-        return str(python)
-    root.mkdir(parents=True, exist_ok=True)
-    with _locked(root / f"{key}.lock"):
-        if not stamp.exists():
-            say(f"building the Python environment of {name} ({len(lines)} requirements; once, and it may take some minutes)")
-            shutil.rmtree(folder, ignore_errors=True)
-            _uv("venv", "--quiet", "--python", base[0], str(folder), what=name)
-            _uv("pip", "install", "--quiet", "--compile-bytecode", "--python", str(python), *lines, what=name)
-            stamp.touch()
-    return str(python)
-
-
-def _own_dependencies() -> list[str]:
+def own_dependencies() -> list[str]:
     """What our own package needs, pinned to what is installed here, so that both sides of a call run the same."""
     try:
         declared = importlib.metadata.requires("gym-agents") or []
     except importlib.metadata.PackageNotFoundError as error:
         raise UserError("gym-agents is not installed in this Python, so its dependencies cannot be read: install it first") from error
-    names = {_name(line) for line in declared if "extra ==" not in line}
     pins: list[str] = []
-    for name in sorted(names):
+    for name in sorted({re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() for line in declared if "extra ==" not in line}):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             pins.append(f"{name}=={importlib.metadata.version(name)}")
     return pins
-
-
-def _name(requirement: str) -> str:
-    for index, char in enumerate(requirement):
-        if not (char.isalnum() or char in "-_."):
-            return requirement[:index].lower()
-    return requirement.lower()
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Generator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _uv(*args: str, what: str) -> None:
-    from uv import find_uv_bin
-
-    done = subprocess.run([find_uv_bin(), *args], capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = "\n    ".join(done.stderr.strip().splitlines()[-8:])
-        raise UserError(f"cannot build the Python environment of {what} (uv {args[0]} failed):\n    {last}")

@@ -23,12 +23,6 @@ from gym.runtime.prepare import Running
 Say = Callable[[str], None]
 
 
-def say_to_stderr(line: str) -> None:
-    """Tell people, on stderr."""
-    sys.stderr.write(f"gym: {line}\n")
-    sys.stderr.flush()
-
-
 class _Signals:
     """Counts presses, and turns them into the three steps of stopping."""
 
@@ -43,7 +37,8 @@ class _Signals:
     def install(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal, number)
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                loop.add_signal_handler(number, self._on_signal, number)
 
     def _on_signal(self, number: signal.Signals) -> None:
         self._presses += 1

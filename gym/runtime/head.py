@@ -47,6 +47,7 @@ def head_app(running: Running) -> Router:
             ],
             "routes": {name: vars(route) for name, route in running.plan.routes.items()},
             "environments": {name: vars(route) for name, route in running.plan.environments.items()},
+            "episode_timeouts": running.plan.episode_timeouts,
             "datasets": [{"instance": b.instance, **b.dataset.model_dump(mode="json")} for b in running.plan.datasets],
             "blocks": server_blocks_digest(running.plan),
             "config_keys": key_digests(running.plan),

@@ -11,6 +11,8 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from gym.config.errors import Problem
+from gym.config.plan import Plan
 from gym.config.schema import Section
 from gym.sandbox.provider import Provider
 from gym.sandbox.providers import docker_options, local_options
@@ -62,6 +64,18 @@ def read_block(name: str, block: Mapping[str, Any]) -> ProviderBlock:
         said = first["msg"].removeprefix("Value error, ")
         raise ProviderBlockError(key, f"{said[:1].lower()}{said[1:]} (got {first['input']!r})") from None
     return ProviderBlock(name, provider, options, dict(cast("Mapping[str, str]", metadata)))
+
+
+def check_blocks(plan: Plan) -> list[Problem]:
+    """What is wrong with the provider blocks of a plan, the first of each."""
+    problems: list[Problem] = []
+    for name, block in plan.sandbox_providers.items():
+        try:
+            read_block(name, block)
+        except ProviderBlockError as error:
+            origin = plan.origins.get(error.key) or plan.origins.get(name)
+            problems.append(Problem("sandbox-provider", error.key, error.problem, "see docs/sandbox.md", origin))
+    return problems
 
 
 def provider_from_block(name: str, block: Mapping[str, Any]) -> Provider:

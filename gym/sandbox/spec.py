@@ -23,7 +23,7 @@ TIMEOUT_CODE = 124
 
 def _absolute(path: str) -> str:
     if not PurePosixPath(path).is_absolute() or "\0" in path:
-        raise ValueError(f"{path!r} must be an absolute path inside the sandbox")
+        raise ValueError(f"{path!r} is not an absolute path inside the sandbox — begin it with /")
     return path
 
 
@@ -86,7 +86,9 @@ class SandboxSpec(Section):
         for name in SandboxResources.model_fields:
             floor, limit = getattr(self.resource_requests, name), getattr(self.resources, name)
             if floor is not None and limit is not None and floor > limit:
-                raise ValueError(f"resource_requests.{name} is {floor}, above its limit resources.{name} = {limit}")
+                raise ValueError(
+                    f"resource_requests.{name} is {floor}, above its limit resources.{name} = {limit} — lower it, or raise the limit"
+                )
         return self
 
 
@@ -94,7 +96,7 @@ def check_env(env: dict[str, str]) -> dict[str, str]:
     """Return `env` if every name and value can stand in a process environment; raise ValueError otherwise."""
     for name, value in env.items():
         if not name or "=" in name or "\0" in name or "\0" in value:
-            raise ValueError(f"{name!r} cannot be an environment variable: names have no '=', and nothing has a NUL")
+            raise ValueError(f"{name!r} cannot be an environment variable — leave '=' out of names, and NUL out of all")
     return env
 
 

@@ -204,7 +204,8 @@ class SessionRegistry(Generic[State]):
             raise ContractError(409, f"{self._what} {session_id} is still being opened", terminal=False)
         if entry is not None or session_id in self._receipts:
             raise ContractError(409, f"{self._what} {session_id} is closed", kind="session_lost")
-        raise ContractError(410, f"{self._what} {session_id} is not known here", kind="session_lost")
+        # Lost with a server that was started anew, most likely: the episode is tried again, as `session_lost` says.
+        raise ContractError(410, f"{self._what} {session_id} is not known here", kind="session_lost", terminal=False)
 
     async def once(self, session_id: str, key: bytes, run: Callable[[Session[State]], Awaitable[Result]]) -> Result:
         """Run `run` under the session, once for each `key`: a repeat joins it or gets its result, with `keep_results` also after close.

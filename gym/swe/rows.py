@@ -73,4 +73,4 @@ def image_from_template(template: str, instance_id: str) -> str:
         return template.format(**values)
     except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
         placeholders = ", ".join(f"{{{name}}}" for name in _IMAGE_NAMES)
-        raise ValueError(f"image_template {template!r} may use {placeholders} and nothing else ({error})") from error
+        raise ValueError(f"image_template {template!r} has a placeholder that no row fills in ({error}) — use {placeholders}") from error

@@ -45,7 +45,7 @@ class Config(WindowedConfig):
     def _known(cls, names: list[str]) -> list[str]:
         for name in names:
             if name not in TOOLSETS:
-                raise ValueError(f"Hermes has no toolset {name!r}: {did_you_mean(name, TOOLSETS)}")
+                raise ValueError(f"Hermes has no toolset {name!r} — {did_you_mean(name, TOOLSETS)}")
         return names
 
     @field_validator("request_overrides")
@@ -54,5 +54,5 @@ class Config(WindowedConfig):
         for name in fields:
             if name not in _REQUEST:
                 hint = did_you_mean(name, _REQUEST)
-                raise ValueError(f"{name!r} cannot be set for a model call: {hint}; fields of an endpoint's own go into extra_body")
+                raise ValueError(f"{name!r} cannot be set for a model call — {hint}; fields of an endpoint's own go into extra_body")
         return fields

@@ -30,14 +30,14 @@ class Nooa(Section):
     @classmethod
     def _is_a_reference(cls, value: str) -> str:
         if not _REFERENCE.fullmatch(value):
-            raise ValueError(f"{value!r} names nothing that can be imported: write package.module:name")
+            raise ValueError(f"{value!r} names nothing that can be imported — write package.module:name")
         return value
 
     @field_validator("init_kwargs")
     @classmethod
     def _llm_is_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
         if "llm" in value:
-            raise ValueError("'llm' is reserved: it is the rollout's policy, which model_server names")
+            raise ValueError("'llm' is reserved for the rollout's policy, which model_server names — remove it")
         return value
 
 
@@ -66,5 +66,5 @@ class Config(HarnessConfig):
     def _nothing_removed(cls, data: Any) -> Any:
         for name, instead in _REMOVED.items():
             if isinstance(data, dict) and name in data:
-                raise ValueError(f"{name} is no field of nooa_agent any more: remove it, and {instead}")
+                raise ValueError(f"{name} is no field of nooa_agent any more — remove it, and {instead}")
         return data

@@ -29,5 +29,5 @@ class Config(WindowedConfig):
         for tool, rule in rules.items():
             for word in rule.values() if isinstance(rule, dict) else (rule,):
                 if word not in ("allow", "ask", "deny"):
-                    raise ValueError(f"{tool}: {word!r} is none of allow, ask, deny")
+                    raise ValueError(f"{tool}: {word!r} is no rule — write allow, ask or deny")
         return rules

@@ -16,5 +16,5 @@ class Config(EndpointConfig):
     @classmethod
     def _all_can_be_served(cls, value: list[Dialect]) -> list[Dialect]:
         if "chat_completions" not in value and len(set(value)) < 3:
-            raise ValueError("without chat_completions no other dialect can be converted: name all three, or add it")
+            raise ValueError("without chat_completions no other dialect can be converted — name all three, or add it")
         return value

@@ -65,7 +65,7 @@ class Step(Section):
             self.hang,
         ]
         if sum(ways) != 1:
-            raise ValueError("a step needs exactly one of say, call, calls, refuse, status, body and hang")
+            raise ValueError("a step needs exactly one answer — give one of say, call, calls, refuse, status, body and hang")
         return self
 
 
@@ -80,7 +80,7 @@ class Rule(Section):
         try:
             re.compile(self.when)
         except re.error as error:
-            raise ValueError(f"'when' is not a regular expression: {error}") from error
+            raise ValueError(f"when is not a regular expression ({error}) — escape what is meant literally") from error
         return self
 
 

@@ -89,6 +89,19 @@ def test_a_signal_when_ready(runs: GymRuns, number: signal.Signals, code: int) -
     runs.check_nothing_left(*urls(ready))
 
 
+def test_a_closed_terminal_is_not_heard_under_nohup(runs: GymRuns) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does, for the command to inherit
+    try:
+        started = runs.start()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    ready = started.ready()
+    started.signal(signal.SIGHUP)
+    assert Caller(ready, run_body()).answer()[0] == 200
+    started.signal(signal.SIGTERM)
+    assert started.ended() == 143
+
+
 def test_the_token_is_in_no_log_and_on_no_command_line(runs: GymRuns) -> None:
     started = runs.start()
     ready = started.ready()
@@ -311,11 +324,12 @@ def test_ctrl_c_of_an_evaluation_on_other_servers(runs: GymRuns) -> None:
     runs.check_nothing_left(*urls(ready))
 
 
-def test_sigterm_ends_an_evaluation_in_good_order(runs: GymRuns) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_an_evaluation_in_good_order(runs: GymRuns, number: signal.Signals) -> None:
     started = runs.eval(runs.rows(ROW, SLOW), "isolation=process")
     wait_for(lambda: runs.lines("out.jsonl") and runs.happened().count("touched") == 2, "one episode has ended and one runs")
-    started.signal(signal.SIGTERM)
-    assert started.ended() in (130, 143)
+    started.signal(number)
+    assert started.ended() == 130
     no_traceback(started)
     assert len(runs.lines("out.jsonl")) == 1
     runs.check_nothing_left()

@@ -25,7 +25,7 @@ def _host(text: str) -> str:
         return str(IPv6Address(text.strip("[]")))
     except ValueError:
         if not _HOST.fullmatch(text):
-            raise ValueError(f"{text!r} is not a host: write a name or an address, without scheme and port") from None
+            raise ValueError(f"{text!r} is not a host — write a name or an address, without scheme and port") from None
     return text
 
 
@@ -56,7 +56,7 @@ class DockerIsolation(Section):
         for volume in volumes:
             parts = volume.split(":")
             if len(parts) not in (2, 3) or not parts[0] or not parts[1].startswith("/"):
-                raise ValueError(f"volume {volume!r} must be <host path or volume name>:<absolute path>[:ro]")
+                raise ValueError(f"volume {volume!r} is not a volume — write <host path or volume name>:<absolute path>[:ro]")
         return volumes
 
 
@@ -137,14 +137,14 @@ class DockerOptions(Section):
     @model_validator(mode="after")
     def _one_way_to_say_it(self) -> "DockerOptions":
         if self.hosts and self.host is not None:
-            raise ValueError("give host for one engine or hosts for several, and not both")
+            raise ValueError("host stands beside hosts — keep host for one engine, or hosts for several")
         names = [engine.host for engine in self.hosts]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"hosts names {', '.join(twice)} more than once: use weight to give an engine more sandboxes")
+            raise ValueError(f"hosts names {', '.join(twice)} more than once — use weight to give an engine more sandboxes")
         return self
 
     @model_validator(mode="after")
     def _listens_for_somebody(self) -> "DockerOptions":
         if self.reach_listen is not None and self.reach_host in (None, NOWHERE):
-            raise ValueError("reach_listen needs a reach_host, which is what containers call")
+            raise ValueError("reach_listen needs a reach_host, which is what containers call — set reach_host")
         return self

@@ -20,7 +20,7 @@ def _visible(path: str) -> str:
     pure = PurePosixPath(path)
     if not pure.is_absolute() or ".." in pure.parts or str(pure) in _NEVER or pure.parts[1:2] in (("proc",), ("dev",), ("sys",)):
         raise ValueError(
-            f"{path!r} cannot be shown: give an absolute path that is not one of {', '.join(_NEVER)}, nor in /proc, /dev or /sys"
+            f"{path!r} cannot be shown — give an absolute path that is not one of {', '.join(_NEVER)}, nor in /proc, /dev or /sys"
         )
     return str(pure)
 

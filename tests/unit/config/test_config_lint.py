@@ -46,7 +46,7 @@ CASES = [
     ("box: {resources_servers: {box: {expose_gold_to: [oracle]}}}", "gold-exposed", "turn.environment_servers.turn.agent_server", "oracle"),
     ("turn: {environment_servers: {turn: {resources_tool_transports: [mcp]}}}", "tool-transport", "turn.environment_servers.turn.resources_tool_transports", "set expose_tools_over_mcp: true on 'box'"),
     ("turn: {environment_servers: {turn: {resources_tool_transports: [direct_http]}}}", "tool-transport", "turn.environment_servers.turn.resources_tool_transports", "the agent 'actor' (actor) cannot use — leave it out; actor uses mcp"),
-    ("turn: {environment_servers: {turn: {max_concurrent_episodes: 1}}}", "wrong-value", "turn.environment_servers.turn", "needs queue_timeout_seconds"),
+    ("turn: {environment_servers: {turn: {max_concurrent_episodes: 1}}}", "wrong-value", "turn.environment_servers.turn.max_concurrent_episodes", "needs queue_timeout_seconds"),
     (
         "turn: {environment_servers: {turn: {default_episode_timeout_seconds: 100}}}\nbox: {resources_servers: {box: {sandbox_config: {ttl_s: 640}}}}",
         "time-budget",

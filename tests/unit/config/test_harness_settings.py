@@ -11,19 +11,19 @@ FOLDER = REPOSITORY / "benchmarks/swebench/verified"
 def said(recipe: str, setting: str) -> list[str]:
     agent = f"swebench_verified_{recipe}_agent.responses_api_agents.{recipe}_agent"
     found = examine([FOLDER / f"{recipe}.yaml"], [f"++{agent}.{setting}"], model_type="scripted_model")
-    return [problem.message for problem in found.problems if problem.severity == "error"]
+    return [f"{problem.message} — {problem.hint}" for problem in found.problems if problem.severity == "error"]
 
 
 @pytest.mark.parametrize(
     ("recipe", "setting", "message"),
     [
-        ("hermes", "toolsets=[terminl]", "has no toolset 'terminl': did you mean 'terminal'?"),
+        ("hermes", "toolsets=[terminl]", "has no toolset 'terminl' — did you mean 'terminal'?"),
         ("hermes", "request_overrides={modle: 3}", "'modle' cannot be set for a model call"),
         ("hermes", "request_overrides={messages: []}", "'messages' cannot be set for a model call"),
-        ("hermes", "max_output_tokens=200000", "max_output_tokens (200000) must be smaller than context_window (131072)"),
-        ("opencode", "max_output_tokens=200000", "max_output_tokens (200000) must be smaller than context_window (131072)"),
-        ("opencode", "permission={bash: maybe}", "bash: 'maybe' is none of allow, ask, deny"),
-        ("opencode", "permission={bash: {git: never}}", "bash: 'never' is none of allow, ask, deny"),
+        ("hermes", "max_output_tokens=200000", "200000 does not fit into context_window 131072"),
+        ("opencode", "max_output_tokens=200000", "200000 does not fit into context_window 131072"),
+        ("opencode", "permission={bash: maybe}", "bash: 'maybe' is no rule — write allow, ask or deny"),
+        ("opencode", "permission={bash: {git: never}}", "bash: 'never' is no rule — write allow, ask or deny"),
         ("opencode", "context_window=100", "greater than or equal to 16000"),
     ],
 )

@@ -67,7 +67,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in content.splitlines()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
     process = _start(tmp_path, rows=40, stuck_from=20)
     _wait_for_lines(tmp_path / "out.jsonl", 20)

@@ -57,12 +57,15 @@ def test_what_a_provider_lacks_is_refused_all_at_once() -> None:
         ({"docker": {"create": {"netwrok": "none"}}}, "sandbox.docker.create.netwrok: unknown key; did you mean 'network'?"),
         ({"docker": {"coppy": {}}}, "sandbox.docker.coppy: unknown key; did you mean 'copy'?"),
         ({"docker": {"exec": {"concurrency": 0}}}, "sandbox.docker.exec.concurrency: input should be greater than or equal to 1 (got 0)"),
-        ({"docker": {"hosts": ["tcp://a:1"], "host": "tcp://b:1"}}, "give host for one engine or hosts for several, and not both"),
+        (
+            {"docker": {"hosts": ["tcp://a:1"], "host": "tcp://b:1"}},
+            "host stands beside hosts — keep host for one engine, or hosts for several",
+        ),
         ({"docker": {"hosts": ["tcp://a:1", {"host": "tcp://a:1"}]}}, "hosts names tcp://a:1 more than once"),
         ({"docker": {"hosts": [{"host": "tcp://a:1", "wieght": 2}]}}, "sandbox.docker.hosts.0.wieght: unknown key"),
         (
             {"docker": {"reach_host": "http://10.0.0.1:80"}},
-            "sandbox.docker.reach_host: 'http://10.0.0.1:80' is not a host: write a name or",
+            "sandbox.docker.reach_host: 'http://10.0.0.1:80' is not a host — write a name or",
         ),
         ({"docker": {"reach_host": "a b"}}, "sandbox.docker.reach_host: 'a b' is not a host"),
         ({"docker": {"reach_listen": "10.0.0.1"}}, "sandbox.docker: reach_listen needs a reach_host, which is what containers call"),

@@ -220,6 +220,12 @@ async def test_work_runs_once_for_each_key_and_is_replayed_also_after_close(benc
     assert await status_of(bench.registry.once("s", b"a", work)) == (410, "session_lost")
 
 
+def test_a_session_that_was_lost_with_its_server_is_no_reason_to_give_up(bench: Bench) -> None:
+    with pytest.raises(ContractError) as caught:
+        bench.registry.get("of-a-server-that-was-killed")
+    assert (caught.value.status, caught.value.kind, caught.value.terminal) == (410, "session_lost", False)
+
+
 async def test_a_result_is_replayed_while_the_close_runs_and_after_it_failed(bench: Bench) -> None:
     async def work(session: Session[str]) -> str:
         return "verdict"

@@ -1,3 +1,5 @@
 """Settings."""
 
 import nonexistent_dependency
+
+VERSION = nonexistent_dependency.VERSION
