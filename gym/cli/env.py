@@ -126,7 +126,8 @@ def examine(config: list[str] | None, model_type: str | None, overrides: list[st
     check_usage(config, model_type, overrides)
     found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type)
     wrong = check_providers(found.plan)
-    return replace(found, problems=[*found.problems, *wrong], plan=None) if wrong else found
+    problems = [*found.problems, *manifests.check_lifecycle(config), *wrong]
+    return replace(found, problems=problems, plan=None if wrong else found.plan)
 
 
 def check_providers(plan: "Plan | None") -> "list[Problem]":

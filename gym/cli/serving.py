@@ -68,12 +68,13 @@ async def servers(plan: "Plan | None", *, no_serve: bool, run_id: str | None, st
 def plan_to_run(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
     """The plan of a configuration; its warnings go to stderr. Raises ConfigErrors."""
     from gym.cli.env import before_a_run, check_providers, check_usage, report
+    from gym.cli.manifests import check_lifecycle
     from gym.config import load
     from gym.config.errors import ConfigErrors
 
     check_usage(config, model_type, overrides)
     loaded = load([Path(path) for path in config or []], overrides or [], model_type=model_type)
-    report(before_a_run(loaded.warnings))
+    report(before_a_run([*loaded.warnings, *check_lifecycle(config)]))
     if wrong := check_providers(loaded.plan):
         raise ConfigErrors(wrong)
     return loaded.plan

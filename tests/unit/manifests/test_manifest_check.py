@@ -36,7 +36,7 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
             "domian: agent",
             "6:1: error[unknown-key]: domian: is not a key that is known here ('agent') — did you mean 'domain'?",
         ),
-        ("domain: agent\n", "", "1:1: error[missing-key]: domain: is required — add domain: …"),
+        ("domain: agent\n", "", "2:1: error[missing-key]: domain: is required — add domain: …"),
         (
             "domain: agent",
             "domain: agents",
@@ -63,8 +63,8 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
         ),
         ("../simple.yaml", "../../../resources.yaml", "15:1: error[file-missing]: config_path"),
         ("domain: agent", "domain: math", "6:1: error[domain-differs]: domain: differs from the config (math here, agent there)"),
-        ("canonical_split: test\n", "", "1:1: error[missing-key]: canonical_split: is required"),
-        ("prepared", "template", "1:1: error[missing-key]: standard_prompt_config: is required"),
+        ("canonical_split: test\n", "", "2:1: error[missing-key]: canonical_split: is required"),
+        ("prepared", "template", "2:1: error[missing-key]: standard_prompt_config: is required"),
         (
             "prepared",
             "prepared\nstandard_prompt_config: p.yaml",
@@ -94,7 +94,7 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
         (
             "agent_server: simple_agent\n",
             "",
-            "1:1: error[stale]: agent_server: differs from the config (nothing here, 'simple_agent' there)",
+            "2:1: error[stale]: agent_server: differs from the config (nothing here, 'simple_agent' there)",
         ),
         ("num_repeats: 3", "num_repeats: 1", "27:3: error[stale]: datasets[0].num_repeats: differs from the config (1 here, 3 there)"),
         (
@@ -184,6 +184,22 @@ def test_all_finds_what_lacks_a_manifest_and_what_stands_where_none_belongs(reci
     assert [str(problem).split(" — ")[0] for problem in problems] == [
         "benchmarks/weather/bare.yaml:1:1: warning[no-manifest]: declares data sets and has no manifest"
     ]
+
+
+def test_who_uses_a_deprecated_config_is_told(
+    recipe: "Recipe", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(recipe.root)
+    use = ["env", "validate", "--config", "benchmarks/weather/simple.yaml", "--model-type", "scripted_model"]
+    assert cli.run(use) == 0
+    assert "[deprecated]" not in capsys.readouterr().err
+    recipe.manifest.write_text(recipe.manifest.read_text() + "lifecycle: deprecated\n")
+    assert cli.run(use) == 0
+    warning = "benchmarks/weather/simple.yaml:1:1: warning[deprecated]: this config is deprecated, as its manifest says"
+    assert warning in capsys.readouterr().err
+    assert recipe.check().problems == []  # which is no fault of the manifest
+    assert cli.run(["eval", "run", *use[2:], "--dataset", "example", "--limit", "1", "--output", "out.jsonl"]) == 0
+    assert warning in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
