@@ -132,12 +132,13 @@ def examine(config: list[str] | None, model_type: str | None, overrides: list[st
 
     check_usage(config, model_type, overrides, agent_type)
     found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type, agent_type=agent_type)
-    if not found.sandbox_providers:
-        return found
-    from gym.sandbox.lint import check_sandboxes
+    problems, plan = [*found.problems, *manifests.check_lifecycle(config)], found.plan
+    if found.sandbox_providers:
+        from gym.sandbox.lint import check_sandboxes
 
-    wrong = check_sandboxes(found)
-    return replace(found, problems=in_order([*found.problems, *wrong]), plan=None) if wrong else found
+        wrong = check_sandboxes(found)
+        problems, plan = [*problems, *wrong], None if wrong else plan
+    return replace(found, problems=in_order(problems), plan=plan)
 
 
 def check_usage(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> None:

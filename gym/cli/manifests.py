@@ -43,6 +43,14 @@ def check(paths: list[Path], sync: bool) -> "tuple[list[Problem], str]":
     return list(dict.fromkeys(problems)), "Manifest is valid" if len(checked) == 1 else f"{len(checked)} manifests are valid"
 
 
+def check_lifecycle(configs: list[str] | None) -> "list[Problem]":
+    """Warnings about configs that are no longer meant to be used."""
+    from gym.config.roots import search_roots
+    from gym.manifests.lifecycle import check_lifecycle as checked
+
+    return checked(configs or [], search_roots(), Path.cwd())
+
+
 def list_environments(
     kind: Annotated[Kind | None, typer.Option("--kind", help="Only these.")] = None,
     domain: Annotated[str | None, typer.Option("--domain", metavar="NAME", help="Only those of this domain, e.g. coding.")] = None,
