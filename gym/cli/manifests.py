@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from gym.config.errors import Problem
 
 
-def check(paths: list[Path], sync: bool) -> "tuple[list[Problem], str]":
-    """The problems of these manifests, or of everything that is found if there are none; and what to say if there is no error."""
+def check(paths: list[Path], sync: bool, each: list[Path]) -> "tuple[list[Problem], str]":
+    """The problems of these manifests, or of `each` of these files, or else of all that is found; and what to say if there is no error."""
     from gym.config.roots import search_roots
-    from gym.manifests.check import check_all, check_manifest
+    from gym.manifests.check import check_all, check_each, check_manifest
     from gym.manifests.sync import sync as synchronise
 
     cwd = Path.cwd()
     if paths:
         checked, problems, bare = [check_manifest(path, cwd) for path in dict.fromkeys(paths)], [], 0
     else:
-        checked, problems, bare = check_all(search_roots(), cwd)
+        checked, problems, bare = check_each(each, cwd) if each else check_all(search_roots(), cwd)
     for one in checked:
         if sync and synchronise(one):
             typer.echo(f"updated {one.path}", err=True)
