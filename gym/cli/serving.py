@@ -28,6 +28,10 @@ class Servers:
     datasets: "tuple[DatasetBinding, ...]"
     default_agent: str | None
 
+    def models(self) -> list[str]:
+        """The model servers of its environment servers."""
+        return [route.model for route in self.targets.environments.values() if route.model is not None]
+
 
 @contextlib.asynccontextmanager
 async def servers(plan: "Plan | None", *, no_serve: bool, run_id: str | None, started: "Plan | None" = None) -> "AsyncGenerator[Servers]":
