@@ -21,6 +21,7 @@ from tests.integration.collector_faults import (
     Found,
     try_fault,
 )
+from tests.integration.random_faults import strike_at_random
 from tests.small_disk import why_no_disk
 
 pytestmark = pytest.mark.slow
@@ -69,3 +70,9 @@ def test_a_fault_of_the_run_itself(tmp_path: Path, fault: Fault, isolation: str)
     with bench_in(tmp_path, ("endpoint",), isolation=isolation) as bench:
         found = try_fault(bench.collection("results"), fault)
     as_told(fault, isolation, found)
+
+
+@pytest.mark.parametrize("number", range(20))
+def test_faults_at_random_moments(tmp_path: Path, number: int) -> None:
+    """scripts/soak.py does the same with other seeds, and more of them."""
+    assert "owed" not in strike_at_random(tmp_path, f"tests-{number}").ended
