@@ -46,7 +46,11 @@ def main() -> None:
     print(f"seed {options.seed}", flush=True)
     numbers = range(options.runs) if options.only is None else [options.only]
     with ThreadPoolExecutor(options.jobs) as pool:
-        results = list(pool.map(lambda number: one(options.seed, number), numbers))
+        try:
+            results = list(pool.map(lambda number: one(options.seed, number), numbers))
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)  # those that run come to their ends, so that nothing of them is left
+            sys.exit(130)
     broken = [number for number, struck in zip(numbers, results, strict=True) if struck is None]
     held = [struck for struck in results if struck is not None]
     hit, short = sum(struck.faults > 0 for struck in held), sum(struck.ended != "all measured" for struck in held)
