@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gym.config import Examined, Problem
-    from gym.config.plan import Plan
 
 app = typer.Typer(help="Check configurations, and start the servers that they describe.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -86,7 +85,8 @@ def validate(
         report(problems)
         typer.echo(_tally(problems) if failed else said, err=failed)
     else:
-        typer.echo(_formatted(problems, output, valid=not failed))
+        subject = next((str(path) for path in [*(config or []), *(manifest or [])]), None)
+        typer.echo(_formatted(problems, output, subject, valid=not failed))
     if failed:
         raise typer.Exit(1)
 
@@ -128,20 +128,16 @@ def explain(
 def examine(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> "Examined":
     """Composes what the options of a command name. Wrong usage if they name nothing."""
     from gym.config import examine as examined
+    from gym.config.errors import in_order
 
     check_usage(config, model_type, overrides, agent_type)
     found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type, agent_type=agent_type)
-    wrong = check_providers(found.plan)
-    return replace(found, problems=[*found.problems, *wrong], plan=None) if wrong else found
+    if not found.sandbox_providers:
+        return found
+    from gym.sandbox.lint import check_sandboxes
 
-
-def check_providers(plan: "Plan | None") -> "list[Problem]":
-    """What is wrong with the options of sandbox providers, which `gym.config` does not know."""
-    if plan is None or not plan.sandbox_providers:
-        return []
-    from gym.sandbox.registry import check_blocks
-
-    return check_blocks(plan)
+    wrong = check_sandboxes(found)
+    return replace(found, problems=in_order([*found.problems, *wrong]), plan=None) if wrong else found
 
 
 def check_usage(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> None:
@@ -184,10 +180,10 @@ def _tally(problems: "list[Problem]") -> str:
     return f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}"
 
 
-def _formatted(problems: "list[Problem]", output: Format, *, valid: bool) -> str:
+def _formatted(problems: "list[Problem]", output: Format, subject: str | None, *, valid: bool) -> str:
     from gym import __version__
     from gym.config import formats
 
     if output is Format.SARIF:
-        return formats.to_sarif(problems, __version__)
+        return formats.to_sarif(problems, __version__, subject)
     return formats.to_github(problems) if output is Format.GITHUB else formats.to_json(problems, valid=valid)

@@ -6,7 +6,7 @@ the collector. stdout gets records with `--json` and nothing else; people are to
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from gym.rollouts.options import CollectOptions
 
 app = typer.Typer(help="Run rollouts.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def _concurrency(text: str) -> tuple[int, bool]:
+    from gym.config.errors import UserError
+    from gym.rollouts.options import concurrency_from
+
+    try:
+        return concurrency_from(text)
+    except UserError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 @app.callback()
@@ -47,7 +57,15 @@ def run(
     shard: Annotated[
         str | None, typer.Option("--shard", metavar="I/N", help="Run only every N-th task, from the I-th on; see 'gym eval merge'.")
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Episodes at a time.")] = 64,
+    concurrency: Annotated[
+        Any,
+        typer.Option(
+            "--concurrency",
+            metavar="N|auto|auto:N",
+            parser=_concurrency,
+            help="Episodes at a time; with auto as many as the model bears, and at most N (512).",
+        ),
+    ] = "64",
     num_repeats: Annotated[
         int | None, typer.Option("--num-repeats", min=1, help="Rollouts for each row; else what the data set says.")
     ] = None,
@@ -112,7 +130,7 @@ def run(
             return await collect(
                 request.options(up.datasets, up.default_agent),
                 up.targets,
-                PeerDispatcher(up.peer, up.timeouts),
+                PeerDispatcher(up.peer, up.timeouts, up.models()),
                 run_id=up.run_id,
                 config_keys=up.config_keys,
                 on_launch=on_launch,
@@ -161,7 +179,8 @@ class _Request:
     agent: str | None
     env: str | None
     limit: int | None
-    concurrency: int
+    concurrency: tuple[int, bool]
+    """How many episodes, and whether that is the most that `auto` may come to."""
     num_repeats: int | None
     attempts: int | None
     overwrite: bool
@@ -176,6 +195,7 @@ class _Request:
         from gym.tasks.datasets import choose_dataset, dataset_file
 
         rows, taskset, repeats = self.input, None, 1
+        concurrency, adaptive = self.concurrency
         if rows is None:
             binding = choose_dataset(datasets, self.dataset)
             rows = dataset_file(binding, search_roots())
@@ -187,7 +207,8 @@ class _Request:
             environment=self.env,
             agent=self.agent or (default_agent if self.env is None else None),
             limit=self.limit,
-            concurrency=self.concurrency,
+            concurrency=concurrency,
+            adaptive=adaptive,
             num_repeats=self.num_repeats or repeats,
             attempts=attempts_from(self.attempts),
             overwrite=self.overwrite,

@@ -5,15 +5,18 @@ interpolate, type, refer, route, check. Starts nothing, imports no app, touches 
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gym.config.errors import ConfigErrors, Problem, without_follow_ups
+from gym.config.errors import ConfigErrors, Problem, in_order, without_follow_ups
 from gym.config.plan import Origin, Plan
 from gym.config.roots import find_implementation, search_roots, type_config
 from gym.config.schema import KINDS, Kind, Settings
+
+if TYPE_CHECKING:
+    from gym.config.tree import Block, KeyPath
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,16 @@ class Examined:
     problems: list[Problem]
     plan: Plan | None
     """None if any problem is an error."""
+    sandbox_providers: Mapping[str, "Block"] = field(default_factory=dict[str, "Block"])
+    """Provider blocks by name, not checked any further than that each names one provider."""
+    unresolved: "Collection[KeyPath]" = ()
+    """Paths that have no value because of a problem."""
+
+    def origin_of(self, path: "KeyPath") -> Origin | None:
+        """Where the value at a path was written, or its nearest ancestor."""
+        from gym.config.tree import dotted
+
+        return next((found for end in range(len(path), 0, -1) if (found := self.origins.get(dotted(path[:end])))), None)
 
 
 def load(
@@ -81,6 +94,7 @@ def examine(
     from gym.config.checks import check_secrets
     from gym.config.compose import compose, display_path
     from gym.config.directives import resolve_directives
+    from gym.config.implementations import implementation_fields
     from gym.config.interpolate import Interpolator, uses
     from gym.config.planning import make_plan
     from gym.config.tree import Block, Leaf, dotted, plain, walk
@@ -93,9 +107,15 @@ def examine(
         files.insert(0, type_config("responses_api_models", "--model-type", model_type, places))
     if agent_type is not None:
         files.insert(0, type_config("responses_api_agents", "--agent-type", agent_type, places))
-    composition = compose(files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, with_env_file=with_env_file)
+
+    def fields_of(path: "KeyPath") -> Collection[str]:
+        return implementation_fields(path, places)
+
+    composition = compose(
+        files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, with_env_file=with_env_file, fields_of=fields_of
+    )
     if not composition.complete:
-        return Examined({}, {}, {}, _in_order(composition.problems), None)
+        return Examined({}, {}, {}, in_order(composition.problems), None)
     root = composition.root if model_type is None else _keep_model_type(composition.root, model_type)
     directed = resolve_directives(root)
     if agent_type is not None:
@@ -133,19 +153,10 @@ def examine(
         data=data,
     )
     problems += found
-    problems = _in_order(without_follow_ups(problems))
+    problems = in_order(without_follow_ups(problems))
     failed = any(problem.severity == "error" for problem in problems)
-    return Examined(data, origins, history, problems, None if failed else plan)
-
-
-def _in_order(problems: list[Problem]) -> list[Problem]:
-    """Without repetition, by file and position; what stands nowhere comes first."""
-
-    def place(problem: Problem) -> tuple[str, int, int]:
-        origin = problem.origin
-        return ("", 0, 0) if origin is None else (origin.path, origin.line, origin.column)
-
-    return sorted(dict.fromkeys(problems), key=place)
+    providers = {name: block for name in blocks.providers if isinstance(block := resolved.entries.get(name), Block)}
+    return Examined(data, origins, history, problems, None if failed else plan, providers, interpolator.broken)
 
 
 def _keep_model_type(root: Any, model_type: str) -> Any:

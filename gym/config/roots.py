@@ -24,12 +24,13 @@ def search_roots(cwd: Path | None = None, env: Mapping[str, str] | None = None) 
 
 
 def find_implementation(kind: str, name: str, roots: Sequence[Path] | None = None) -> Path | None:
-    """The folder of an implementation, e.g. `…/resources_servers/swebench`, or None if no root has it."""
-    for root in search_roots() if roots is None else roots:
-        folder = root / kind / name
-        if folder.is_dir():
-            return folder
-    return None
+    """The folder of an implementation, e.g. `…/resources_servers/swebench`, or None if no root has it.
+
+    A folder without a program (rows that were prepared below a working directory) hides none of a later root.
+    """
+    places = search_roots() if roots is None else roots
+    folders = [folder for root in places if (folder := root / kind / name).is_dir()]
+    return next((folder for folder in folders if any(folder.glob("*.py"))), folders[0] if folders else None)
 
 
 def implementation_names(kind: str, roots: Sequence[Path]) -> list[str]:
