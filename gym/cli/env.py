@@ -60,6 +60,9 @@ def validate(
         typer.Option("--manifest", metavar="FILE", help="Check this manifest against its config instead; may be given several times."),
     ] = None,
     all: Annotated[bool, typer.Option("--all", help="Check every config and manifest that is found, instead.")] = False,
+    each: Annotated[
+        bool, typer.Option("--each", help="Check each config and manifest among the arguments by itself, instead: they are files then.")
+    ] = False,
     sync: Annotated[bool, typer.Option("--sync", help="Write what the configs say into manifests that hold otherwise.")] = False,
 ) -> None:
     """Check a configuration, or manifests, and start nothing.
@@ -69,14 +72,14 @@ def validate(
     """
     from gym.config.checks import check_not_empty
 
-    if manifest or all:
-        if config or model_type or agent_type or overrides or (manifest and all):
-            raise typer.BadParameter("give a configuration, --manifest or --all, and one of them only")
-        problems, said = manifests.check(manifest or [], sync)
+    if manifest or all or each:
+        if config or model_type or agent_type or (overrides and not each) or (bool(manifest) + all + each) > 1:
+            raise typer.BadParameter("give a configuration, --manifest, --all or --each, and one of them only")
+        problems, said = manifests.check(manifest or [], sync, _files(overrides) if each else [])
         failed = any(problem.severity == "error" for problem in problems)
     else:
         if sync:
-            raise typer.BadParameter("--sync goes with --manifest FILE or --all")
+            raise typer.BadParameter("--sync goes with --manifest FILE, --all or --each")
         examined = examine(config, model_type, overrides, agent_type)
         problems, said = [*examined.problems, *check_not_empty(examined.plan)], "Config is valid"
         failed = examined.plan is None or not examined.plan.instances
@@ -132,12 +135,23 @@ def examine(config: list[str] | None, model_type: str | None, overrides: list[st
 
     check_usage(config, model_type, overrides, agent_type)
     found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type, agent_type=agent_type)
-    if not found.sandbox_providers:
-        return found
-    from gym.sandbox.lint import check_sandboxes
+    problems, plan = [*found.problems, *manifests.check_lifecycle(config)], found.plan
+    if found.sandbox_providers:
+        from gym.sandbox.lint import check_sandboxes
 
-    wrong = check_sandboxes(found)
-    return replace(found, problems=in_order([*found.problems, *wrong]), plan=None) if wrong else found
+        wrong = check_sandboxes(found)
+        problems, plan = [*problems, *wrong], None if wrong else plan
+    return replace(found, problems=in_order(problems), plan=plan)
+
+
+def _files(arguments: list[str] | None) -> list[Path]:
+    """The arguments as files. Wrong usage if there are none, or one is no file."""
+    for argument in arguments or []:
+        if not Path(argument).is_file():
+            raise typer.BadParameter(f"there is no file {argument!r}: with --each the arguments are files")
+    if not arguments:
+        raise typer.BadParameter("--each needs files: name at least one")
+    return [Path(argument) for argument in arguments]
 
 
 def check_usage(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> None:

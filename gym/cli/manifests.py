@@ -22,10 +22,10 @@ class Kind(StrEnum):
     BENCHMARK = "benchmark"
 
 
-def check(paths: list[Path], sync: bool) -> "tuple[list[Problem], str]":
-    """The problems of these manifests, or of everything that is found if there are none; and what to say if there is no error."""
+def check(paths: list[Path], sync: bool, each: list[Path]) -> "tuple[list[Problem], str]":
+    """The problems of these manifests, or of `each` of these files, or else of all that is found; and what to say if there is no error."""
     from gym.config.roots import find_file, search_roots
-    from gym.manifests.check import check_all, check_manifest
+    from gym.manifests.check import check_all, check_each, check_manifest
     from gym.manifests.sync import sync as synchronise
 
     cwd, roots = Path.cwd(), search_roots()
@@ -33,7 +33,7 @@ def check(paths: list[Path], sync: bool) -> "tuple[list[Problem], str]":
         found = dict.fromkeys(find_file(path, roots) or path for path in paths)
         checked, problems, bare = [check_manifest(path, cwd) for path in found], [], 0
     else:
-        checked, problems, bare = check_all(roots, cwd)
+        checked, problems, bare = check_each(each, cwd) if each else check_all(roots, cwd)
     for one in checked:
         if sync and synchronise(one):
             typer.echo(f"updated {one.path}", err=True)
@@ -41,6 +41,14 @@ def check(paths: list[Path], sync: bool) -> "tuple[list[Problem], str]":
     if not paths:
         return list(dict.fromkeys(problems)), f"{len(checked)} manifests and {bare} configs without one are valid"
     return list(dict.fromkeys(problems)), "Manifest is valid" if len(checked) == 1 else f"{len(checked)} manifests are valid"
+
+
+def check_lifecycle(configs: list[str] | None) -> "list[Problem]":
+    """Warnings about configs that are no longer meant to be used."""
+    from gym.config.roots import search_roots
+    from gym.manifests.lifecycle import check_lifecycle as checked
+
+    return checked(configs or [], search_roots(), Path.cwd())
 
 
 def list_environments(
