@@ -36,7 +36,7 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
             "domian: agent",
             "6:1: error[unknown-key]: domian: is not a key that is known here ('agent') — did you mean 'domain'?",
         ),
-        ("domain: agent\n", "", "2:1: error[missing-key]: domain: is required — add domain: …"),
+        ("domain: agent\n", "", "1:1: error[missing-key]: domain: is required — add domain: …"),
         (
             "domain: agent",
             "domain: agents",
@@ -63,8 +63,8 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
         ),
         ("../simple.yaml", "../../../resources.yaml", "15:1: error[file-missing]: config_path"),
         ("domain: agent", "domain: math", "6:1: error[domain-differs]: domain: differs from the config (math here, agent there)"),
-        ("canonical_split: test\n", "", "2:1: error[missing-key]: canonical_split: is required"),
-        ("prepared", "template", "2:1: error[missing-key]: standard_prompt_config: is required"),
+        ("canonical_split: test\n", "", "1:1: error[missing-key]: canonical_split: is required"),
+        ("prepared", "template", "1:1: error[missing-key]: standard_prompt_config: is required"),
         (
             "prepared",
             "prepared\nstandard_prompt_config: p.yaml",
@@ -94,7 +94,7 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
         (
             "agent_server: simple_agent\n",
             "",
-            "2:1: error[stale]: agent_server: differs from the config (nothing here, 'simple_agent' there)",
+            "1:1: error[stale]: agent_server: differs from the config (nothing here, 'simple_agent' there)",
         ),
         ("num_repeats: 3", "num_repeats: 1", "27:3: error[stale]: datasets[0].num_repeats: differs from the config (1 here, 3 there)"),
         (
