@@ -6,11 +6,11 @@ the collector. stdout gets records with `--json` and nothing else; people are to
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gym.cli.env import Config, ModelType, Overrides
+from gym.cli.env import AgentType, Config, ModelType, Overrides
 from gym.cli.loop import run_to_end
 from gym.cli.serving import plan_to_run, servers
 from gym.cli.telling import say_closing, say_opening, say_record
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from gym.rollouts.options import CollectOptions
 
 app = typer.Typer(help="Run rollouts.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def _concurrency(text: str) -> tuple[int, bool]:
+    from gym.config.errors import UserError
+    from gym.rollouts.options import concurrency_from
+
+    try:
+        return concurrency_from(text)
+    except UserError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 @app.callback()
@@ -36,6 +46,7 @@ def run(
     overrides: Overrides = None,
     config: Config = None,
     model_type: ModelType = None,
+    agent_type: AgentType = None,
     input: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Rows, as JSONL; else a data set is used.")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="A data set of the configuration.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The agent instance to run rows with.")] = None,
@@ -46,7 +57,15 @@ def run(
     shard: Annotated[
         str | None, typer.Option("--shard", metavar="I/N", help="Run only every N-th task, from the I-th on; see 'gym eval merge'.")
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Episodes at a time.")] = 64,
+    concurrency: Annotated[
+        Any,
+        typer.Option(
+            "--concurrency",
+            metavar="N|auto|auto:N",
+            parser=_concurrency,
+            help="Episodes at a time; with auto as many as the model bears, and at most N (512).",
+        ),
+    ] = "64",
     num_repeats: Annotated[
         int | None, typer.Option("--num-repeats", min=1, help="Rollouts for each row; else what the data set says.")
     ] = None,
@@ -89,7 +108,8 @@ def run(
         output, input, dataset, agent, env, limit, concurrency, num_repeats, attempts, overwrite, resume, allow_unsafe_resume, shard
     )
     check_before_start(output, overwrite=overwrite, resume=resume, inputs=[input] if input is not None else [])
-    plan = None if no_serve and not config and not model_type and not overrides else plan_to_run(config, model_type, overrides)
+    named = config or model_type or agent_type or overrides
+    plan = None if no_serve and not named else plan_to_run(config, model_type, overrides, agent_type)
     if plan is not None:
         # What is wrong with these is said before anything is started.
         options = request.options(plan.datasets, plan.settings.agent_name)
@@ -110,7 +130,7 @@ def run(
             return await collect(
                 request.options(up.datasets, up.default_agent),
                 up.targets,
-                PeerDispatcher(up.peer, up.timeouts),
+                PeerDispatcher(up.peer, up.timeouts, up.models()),
                 run_id=up.run_id,
                 config_keys=up.config_keys,
                 on_launch=on_launch,
@@ -159,7 +179,8 @@ class _Request:
     agent: str | None
     env: str | None
     limit: int | None
-    concurrency: int
+    concurrency: tuple[int, bool]
+    """How many episodes, and whether that is the most that `auto` may come to."""
     num_repeats: int | None
     attempts: int | None
     overwrite: bool
@@ -174,6 +195,7 @@ class _Request:
         from gym.tasks.datasets import choose_dataset, dataset_file
 
         rows, taskset, repeats = self.input, None, 1
+        concurrency, adaptive = self.concurrency
         if rows is None:
             binding = choose_dataset(datasets, self.dataset)
             rows = dataset_file(binding, search_roots())
@@ -185,7 +207,8 @@ class _Request:
             environment=self.env,
             agent=self.agent or (default_agent if self.env is None else None),
             limit=self.limit,
-            concurrency=self.concurrency,
+            concurrency=concurrency,
+            adaptive=adaptive,
             num_repeats=self.num_repeats or repeats,
             attempts=attempts_from(self.attempts),
             overwrite=self.overwrite,

@@ -27,6 +27,10 @@ class Servers:
     datasets: "tuple[DatasetBinding, ...]"
     default_agent: str | None
 
+    def models(self) -> list[str]:
+        """The model servers of its environment servers."""
+        return [route.model for route in self.targets.environments.values() if route.model is not None]
+
 
 @contextlib.asynccontextmanager
 async def servers(plan: "Plan | None", *, no_serve: bool, run_id: str | None, started: "Plan | None" = None) -> "AsyncGenerator[Servers]":
@@ -64,12 +68,12 @@ async def servers(plan: "Plan | None", *, no_serve: bool, run_id: str | None, st
             running.hurry.set()  # every episode has ended or been cancelled: there is nothing to wait for
 
 
-def plan_to_run(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
+def plan_to_run(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> "Plan":
     """The plan of a configuration; its warnings go to stderr. Raises ConfigErrors."""
     from gym.cli.env import before_a_run, examine, report
     from gym.config.errors import ConfigErrors
 
-    examined = examine(config, model_type, overrides)
+    examined = examine(config, model_type, overrides, agent_type)
     if examined.plan is None:
         raise ConfigErrors(examined.problems)
     report(before_a_run(examined.problems))

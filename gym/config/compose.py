@@ -38,8 +38,8 @@ def compose(
     roots: Sequence[Path],
     cwd: Path,
     known_keys: Collection[str] = (),
-    fields_of: FieldsOf = lambda _: (),
     with_env_file: bool = True,
+    fields_of: FieldsOf = lambda _: (),
 ) -> Composition:
     """Composes files and overrides; problems are collected in the result, nothing is raised."""
     reader = _Reader(roots, cwd)

@@ -6,13 +6,13 @@ interpolate, type, refer, route, check. Starts nothing, imports no app, touches 
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gym.config.errors import ConfigErrors, Problem, in_order, without_follow_ups
 from gym.config.plan import Origin, Plan
-from gym.config.roots import find_implementation, model_type_config, search_roots
+from gym.config.roots import find_implementation, search_roots, type_config
 from gym.config.schema import KINDS, Kind, Settings
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def load(
     overrides: Sequence[str] = (),
     *,
     model_type: str | None = None,
+    agent_type: str | None = None,
     roots: Sequence[Path] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -66,11 +67,12 @@ def load(
 
     `configs` are files, later ones over earlier ones; relative paths are looked for in `roots` (by
     default the working directory, `GYM_EXTRA_ROOTS`, the install root). `overrides` are in Hydra's
-    grammar. `model_type` adds a shipped model server as `policy_model`, below everything else.
+    grammar. `model_type` adds a shipped model server as `policy_model`, below everything else; `agent_type`
+    puts a shipped harness in the place of every environment's agent.
 
-    Raises `ConfigErrors` with every problem found, or `UserError` for an unknown `model_type`.
+    Raises `ConfigErrors` with every problem found, or `UserError` for an unknown `model_type` or `agent_type`.
     """
-    examined = examine(configs, overrides, model_type=model_type, roots=roots, env=env, cwd=cwd)
+    examined = examine(configs, overrides, model_type=model_type, agent_type=agent_type, roots=roots, env=env, cwd=cwd)
     if examined.plan is None:
         raise ConfigErrors(examined.problems)
     return Loaded(examined.plan, examined.problems)
@@ -81,6 +83,7 @@ def examine(
     overrides: Sequence[str] = (),
     *,
     model_type: str | None = None,
+    agent_type: str | None = None,
     roots: Sequence[Path] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -88,6 +91,7 @@ def examine(
 ) -> Examined:
     """As `load`, but problems are returned beside whatever could be composed. `with_env_file=False` leaves out local settings."""
     # YAML is imported with these: a server process that only needs the types does not pay for it
+    from gym.config.agent_type import swap_agents
     from gym.config.blocks import sort_blocks
     from gym.config.checks import check_secrets
     from gym.config.compose import compose, display_path
@@ -102,18 +106,23 @@ def examine(
     places = list(roots) if roots is not None else search_roots(base, environment)
     files: list[Path | str] = list(configs)
     if model_type is not None:
-        files.insert(0, model_type_config(model_type, places))
+        files.insert(0, type_config("responses_api_models", "--model-type", model_type, places))
+    if agent_type is not None:
+        files.insert(0, type_config("responses_api_agents", "--agent-type", agent_type, places))
 
     def fields_of(path: "KeyPath") -> Collection[str]:
         return implementation_fields(path, places)
 
     composition = compose(
-        files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, fields_of=fields_of, with_env_file=with_env_file
+        files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, with_env_file=with_env_file, fields_of=fields_of
     )
     if not composition.complete:
         return Examined({}, {}, {}, in_order(composition.problems), None)
     root = composition.root if model_type is None else _keep_model_type(composition.root, model_type)
     directed = resolve_directives(root)
+    if agent_type is not None:
+        swapped = swap_agents(directed.root, agent_type, directed.templates, places)
+        directed = replace(directed, root=swapped.root, problems=[*directed.problems, *swapped.problems])
     used = set(directed.used)
     for _, node in walk(directed.root):
         if isinstance(node, Leaf) and isinstance(node.value, str) and "${" in node.value:
@@ -154,8 +163,6 @@ def examine(
 
 def _keep_model_type(root: Any, model_type: str) -> Any:
     """`--model-type` wins over another implementation that a file gives to `policy_model`."""
-    from dataclasses import replace
-
     from gym.config.tree import Block, assign, at
 
     path = ("policy_model", "responses_api_models")

@@ -52,16 +52,16 @@ def find_file(path: Path, roots: Sequence[Path]) -> Path | None:
     return None
 
 
-def model_type_config(name: str, roots: Sequence[Path]) -> Path:
-    """The path, relative to a root, of the file that `--model-type NAME` or `--model-type NAME/FLAVOUR` adds.
+def type_config(kind: str, option: str, name: str, roots: Sequence[Path]) -> Path:
+    """The path, relative to a root, of the file that `--model-type NAME` or `NAME/FLAVOUR` adds, or `--agent-type`.
 
     Raises `UserError` if no root has it.
     """
     from gym.config.errors import UserError, did_you_mean
 
     implementation, _, flavour = name.partition("/")
-    path = Path("responses_api_models") / implementation / "configs" / f"{flavour or implementation}.yaml"
+    path = Path(kind) / implementation / "configs" / f"{flavour or implementation}.yaml"
     if find_file(path, roots) is None:
-        hint = did_you_mean(implementation, implementation_names("responses_api_models", roots))
-        raise UserError(f"--model-type {name}: there is no {path} in {', '.join(map(str, roots))}" + (f" — {hint}" if hint else ""))
+        hint = did_you_mean(implementation, implementation_names(kind, roots))
+        raise UserError(f"{option} {name}: there is no {path} in {', '.join(map(str, roots))}" + (f" — {hint}" if hint else ""))
     return path

@@ -18,6 +18,10 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {
+    "agent-type": Rule(
+        "An `--agent-type` that cannot take the place of an agent of this configuration.",
+        "Add the config of an environment with sessions whose `allowed_agents` name it.",
+    ),
     "almost-instance": Rule(
         "A block that was meant to be an instance and names no implementation.",
         "Give it the form `<name>: {<kind>: {<implementation>: {…}}}`.",

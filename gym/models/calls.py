@@ -48,6 +48,22 @@ class CallNotes:
 
 
 @dataclass(slots=True)
+class CallTotals:
+    """The calls of a model server that were answered well at the first try, summed up: how busy the model is."""
+
+    calls: int = 0
+    seconds: float = 0.0
+    output_tokens: int = 0
+
+    def add(self, call: "ModelCall") -> None:
+        """Count a call that has ended, if it is one of these."""
+        if call.error_category is None and call.latency_ms is not None and call.notes.upstream_attempts <= 1:
+            self.calls += 1
+            self.seconds += call.latency_ms / 1000
+            self.output_tokens += call.output_tokens or 0
+
+
+@dataclass(slots=True)
 class ModelCall:
     """One call as it was recorded. Times: `started_at` in seconds since the epoch, the rest in milliseconds."""
 

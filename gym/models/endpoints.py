@@ -38,6 +38,14 @@ class Endpoints:
         self._base_delay = base_delay
         self._left: dict[str, float] = {}
         """Base URL -> when it may be asked again."""
+        self.limited = 0
+        """How often an endpoint answered 429."""
+        self._limited_until = 0.0
+
+    @property
+    def wait_seconds(self) -> float:
+        """What is left of the longest Retry-After that came with a 429, in seconds."""
+        return max(0.0, self._limited_until - time.monotonic())
 
     async def start(self) -> None:
         """Open the connection pools."""
@@ -96,6 +104,9 @@ class Endpoints:
                 result = await send(upstream)
             except ContractError as error:
                 notes.upstream_status = error.status if isinstance(error, UpstreamError) else None
+                if error.status == 429:
+                    self.limited += 1
+                    self._limited_until = max(self._limited_until, time.monotonic() + min(error.retry_after or 0.0, _CAP_SECONDS))
                 if notes.upstream_attempts > self._max_retries or error.terminal or error.kind == "transport_timeout":
                     raise
                 wait = self._wait(upstream, error, notes.upstream_attempts)

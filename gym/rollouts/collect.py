@@ -23,13 +23,15 @@ from gym.rollouts.coverage import Coverage, coverage_of
 from gym.rollouts.dispatch import Dispatcher, Window, backoff
 from gym.rollouts.feed import Feed, Job
 from gym.rollouts.files import OutputFiles, write_json
+from gym.rollouts.gate import Gate
 from gym.rollouts.ledger import Ledger
 from gym.rollouts.lock import refuse_locked, run_lock
 from gym.rollouts.manifest import Identity, Manifest, read_head
 from gym.rollouts.metrics import compute_metrics
 from gym.rollouts.model_calls import ModelCallFiles
 from gym.rollouts.options import CollectOptions
-from gym.rollouts.outcomes import Ended
+from gym.rollouts.outcomes import Ended, failure_line
+from gym.rollouts.pace import Pace, keep_pace
 from gym.rollouts.progress import shown
 from gym.rollouts.records import RecordMaker
 from gym.rollouts.resume import Past, begun, check_first_line, check_same, read_past
@@ -64,6 +66,8 @@ class Summary:
     """Why the run was stopped, if it was by something else than an interrupt."""
     past: Past | None = None
     """The earlier run that it went on with, as that stood before."""
+    concurrency: dict[str, Any] | None = None
+    """How many episodes were out at a time, and how that came about; None where nothing was run."""
 
     @property
     def exit_code(self) -> int:
@@ -95,6 +99,7 @@ class Summary:
             "interrupted": self.interrupted,
             "problem": self.problem,
             "resumed": self.resumed(),
+            "concurrency": self.concurrency,
             "output": str(self.files.output),
             "coverage": self.coverage.as_dict(),
             "metrics": self.metrics.get("overall"),
@@ -214,19 +219,24 @@ class _Run:
         self._feed = Feed(files.materialized, self._reserve, past.closed if past is not None else None)
         self._past = past
         self._problem: str | None = None
+        self._pace = Pace(options.concurrency) if options.adaptive else None
+        self._gate = Gate(options.concurrency if self._pace is None else self._pace.limit)
 
     async def to_end(self, dispatcher: Dispatcher, progress: TextIO | None) -> Summary:
         """Dispatch everything and write the account, whatever happens."""
         model_calls = ModelCallFiles(self._files.model_calls)
-        window = Window(self._feed, dispatcher, self.ledger, self._options.concurrency, self._settle, model_calls)
+        window = Window(self._feed, dispatcher, self.ledger, self._gate, self._settle, model_calls)
         work = asyncio.create_task(window.run())
+        beside = [asyncio.create_task(self._sync_by_interval())]
+        if self._pace is not None:
+            beside.append(asyncio.create_task(keep_pace(self._pace, self._gate, self.ledger, window.traffic, dispatcher.traffic)))
         interrupted = cancelled = False
         with _stop_signals(work.cancel) as signalled:
             try:
                 async with contextlib.AsyncExitStack() as stack:
                     if progress is not None:
                         await stack.enter_async_context(shown(self.ledger, progress))
-                    interrupted = await self._dispatch(work, signalled)
+                    interrupted = await self._dispatch(work, beside, signalled)
             except asyncio.CancelledError:
                 interrupted = cancelled = True
             except UserError as error:
@@ -239,21 +249,21 @@ class _Run:
             raise asyncio.CancelledError
         return summary
 
-    async def _dispatch(self, work: asyncio.Task[None], signalled: Callable[[], bool]) -> bool:
+    async def _dispatch(self, work: asyncio.Task[None], beside: list[asyncio.Task[None]], signalled: Callable[[], bool]) -> bool:
         """See the window through; return whether a signal stopped it."""
-        syncing = asyncio.create_task(self._sync_by_interval())
         try:
-            await asyncio.wait({work, syncing}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                syncing.result()  # a failed sync ends the run
+            await asyncio.wait({work, *beside}, return_when=asyncio.FIRST_COMPLETED)
+            for task in beside:
+                if not work.done() and task.done():
+                    task.result()  # a failed sync ends the run
             if work.cancelled():
                 return True
             work.result()
             return signalled() and self.ledger.count(Outcome.OWED) > 0
         finally:
-            work.cancel()
-            syncing.cancel()
-            await asyncio.wait({work, syncing}, timeout=CANCEL_SECONDS)
+            for task in (work, *beside):
+                task.cancel()
+            await asyncio.wait({work, *beside}, timeout=CANCEL_SECONDS)
 
     def _reserve(self, rollout: int, rollout_id: str) -> int:
         attempt = self.ledger.next_attempt(rollout)
@@ -268,6 +278,7 @@ class _Run:
             ledger.settle(job.rollout, ended.outcome, reward=ended.reward)
             return
         again = ledger.charge(job.rollout, failure)
+        ledger.first_failure = ledger.first_failure or failure_line(job.episode.rollout_id, failure.stage, failure.message)
         if ended.outcome is Outcome.MASKED and not again:
             self._output.write(self._records.result(job.episode, ended.row or {}))
             ledger.settle(job.rollout, Outcome.MASKED)
@@ -317,7 +328,10 @@ class _Run:
                 )
                 _log.error("the account of the run is incomplete: %s", reason)
                 self._problem = self._problem or reason
-        return Summary(self._identity.run_id, self._files, coverage, metrics, interrupted, self._problem, self._past)
+        return Summary(self._identity.run_id, self._files, coverage, metrics, interrupted, self._problem, self._past, self._concurrency())
+
+    def _concurrency(self) -> dict[str, Any]:
+        return {"mode": "fixed", "limit": self._gate.limit} if self._pace is None else self._pace.as_dict()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Sending episodes out: the dispatcher's protocol, and the bounded window around it.
 
-Invariant: at most `concurrency` episodes are out; each ends as an `Ended`, or as a cancellation.
+Invariant: at most as many episodes are out as the gate lets through; each ends as an `Ended`, or as a cancellation.
 Being turned away by a full server (503 or 429 with Retry-After) costs no attempt: the episode has
 not begun, so the same attempt is sent again after the time that the server asked for.
 """
@@ -8,16 +8,18 @@ not begun, so the same attempt is sent again after the time that the server aske
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from gym.client import CallError, Peer
 from gym.protocol.rollouts import Outcome
-from gym.protocol.routes import CAPTURE, RUN, rollout_prefix
+from gym.protocol.routes import CAPTURE, RUN, STATUS, rollout_prefix
 from gym.rollouts.feed import Feed, Job
+from gym.rollouts.gate import Gate
 from gym.rollouts.ledger import Ledger
 from gym.rollouts.model_calls import ModelCallFiles
 from gym.rollouts.outcomes import Ended, call_failure, judge
+from gym.rollouts.pace import Traffic, summed
 
 BACKOFF_CAP = 30.0
 """Longest wait before a failed rollout is tried again, in seconds."""
@@ -26,6 +28,7 @@ ADMISSION_WAIT_CAP = 60.0
 ADMISSION_PATIENCE = 21_600.0
 """How long one attempt knocks at a full server before that is its failure, in seconds: one episode's time in the shipped recipes."""
 
+_STATUS_SECONDS = 5.0
 _RECORD_SECONDS = 30.0
 """How long a model server may take to hand out one episode's record."""
 
@@ -38,6 +41,10 @@ class Dispatcher(Protocol):
 
         Cancelling it must end the episode at the server.
         """
+        ...
+
+    async def traffic(self) -> Traffic | None:
+        """What went to the model since its servers started, as far as they tell; None if none does."""
         ...
 
     async def model_calls(self, server: str, capture_key: str) -> bytes:
@@ -55,28 +62,30 @@ def backoff(tries: int) -> float:
 
 
 class Window:
-    """Runs the jobs of a feed, so many at a time."""
+    """Runs the jobs of a feed, so many at a time as the gate lets through."""
 
     def __init__(
         self,
         feed: Feed,
         dispatcher: Dispatcher,
         ledger: Ledger,
-        concurrency: int,
+        gate: Gate,
         settle: Callable[[Job, Ended], None],
         model_calls: ModelCallFiles,
     ) -> None:
         """`settle` records an ended attempt; what it raises ends the window."""
         self._feed, self._dispatcher, self._ledger, self._settle = feed, dispatcher, ledger, settle
         self._model_calls = model_calls
-        self._room = asyncio.Semaphore(concurrency)
+        self._gate = gate
+        self.traffic = Traffic()
+        """What the environment servers have answered."""
 
     async def run(self) -> None:
         """Run until the feed is empty. Raises what `settle` raised; cancelling it cancels every episode that is out."""
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
-                    await self._room.acquire()
+                    await self._gate.enter()
                     job = await self._feed.take()
                     if job is None:
                         return
@@ -96,40 +105,71 @@ class Window:
         finally:
             self._ledger.running -= 1
             self._feed.finish()
-            self._room.release()
+            self._gate.leave()
 
     async def _send(self, job: Job) -> Ended:
         give_up = time.monotonic() + ADMISSION_PATIENCE
         while True:
+            began = time.monotonic()
             try:
                 status, body = await self._dispatcher.run(job.environment, job.body)
             except CallError as error:
+                if error.status == 429:
+                    self.traffic.turned_away(time.monotonic(), error.retry_after)
                 if error.status not in (429, 503) or error.retry_after is None or time.monotonic() > give_up:
                     return Ended(Outcome.FAILED, failure=call_failure(error))
                 wait = min(max(error.retry_after, 0.1), ADMISSION_WAIT_CAP) * (1 + random.random() / 2)
             except Exception as error:  # a dispatcher's defect costs this rollout and is named in its row
                 return Ended(Outcome.FAILED, failure=call_failure(error))
             else:
-                return judge(status, body, job.episode)
+                return self._counted(judge(status, body, job.episode), time.monotonic() - began)
             self._ledger.waiting += 1
             try:
                 await asyncio.sleep(wait)
             finally:
                 self._ledger.waiting -= 1
 
+    def _counted(self, ended: Ended, seconds: float) -> Ended:
+        if ended.failure is None:
+            self.traffic.calls += 1
+            self.traffic.seconds += seconds
+        elif ended.failure.http_status == 429:
+            self.traffic.turned_away(time.monotonic(), None)
+        return ended
+
 
 class PeerDispatcher:
     """Dispatches to running servers: `peer(name)` gives the client of an environment server."""
 
-    def __init__(self, peer: Callable[[str], Peer], timeouts: Mapping[str, float | None]) -> None:
-        """`timeouts` bound one episode, in seconds, by environment server; one that is not there is bounded by its server alone."""
+    def __init__(self, peer: Callable[[str], Peer], timeouts: Mapping[str, float | None], models: Iterable[str] = ()) -> None:
+        """`timeouts` bound one episode, in seconds, by environment server; one that is not there is bounded by its server alone.
+
+        `models` are the model servers that tell of their traffic.
+        """
         self._peer_of, self._timeouts = peer, timeouts
+        self._models = sorted(set(models))
+        self._told: dict[str, Traffic] = {}
+        """What each model server said last."""
         self._peers: dict[str, Peer] = {}
 
     async def run(self, environment: str, body: bytes) -> tuple[int, bytes]:
         """See `Dispatcher.run`."""
         reply = await self._peer(environment).post(RUN, body, timeout=self._timeouts.get(environment))
         return reply.status, reply.body
+
+    async def traffic(self) -> Traffic | None:
+        """See `Dispatcher.traffic`. A server that does not answer just now counts with what it said last."""
+        await asyncio.gather(*(self._ask(name) for name in self._models))
+        return summed(self._told.values()) if self._told else None
+
+    async def _ask(self, name: str) -> None:
+        try:
+            told: Any = (await self._peer(name).get(STATUS, timeout=_STATUS_SECONDS)).json()["calls"]
+            shut_until = time.monotonic() + wait if (wait := told.get("wait_seconds")) else 0.0
+            limited = int(told.get("limited", 0))
+            self._told[name] = Traffic(int(told["calls"]), float(told["seconds"]), int(told["output_tokens"]), limited, shut_until)
+        except (CallError, ValueError, KeyError, TypeError, AttributeError):
+            pass  # not there just now, or of another program, which tells nothing
 
     async def model_calls(self, server: str, capture_key: str) -> bytes:
         """See `Dispatcher.model_calls`."""

@@ -10,6 +10,8 @@ from gym.config.errors import UserError
 ATTEMPTS_VARIABLE = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
 DEFAULT_ATTEMPTS = 3
 DEFAULT_CONCURRENCY = 64
+DEFAULT_CEILING = 512
+MAX_CONCURRENCY = 1_000_000
 MAX_ATTEMPTS = 100
 MAX_REPEATS = 100_000
 MAX_SHARDS = 100_000
@@ -28,6 +30,8 @@ class CollectOptions:
     limit: int | None = None
     """Rows read at most; None for all."""
     concurrency: int = DEFAULT_CONCURRENCY
+    """Episodes at a time; with `adaptive` the most that may come of finding out how many are good."""
+    adaptive: bool = False
     num_repeats: int = 1
     attempts: int = DEFAULT_ATTEMPTS
     shard: tuple[int, int] | None = None
@@ -41,7 +45,7 @@ class CollectOptions:
     """Go on also where options, rows or configuration are not those of the earlier run."""
 
     def __post_init__(self) -> None:
-        _check("--concurrency", self.concurrency, 1, 1_000_000)
+        _check("--concurrency", self.concurrency, 1, MAX_CONCURRENCY)
         _check("--num-repeats", self.num_repeats, 1, MAX_REPEATS)
         _check("--attempts", self.attempts, 1, MAX_ATTEMPTS)
         if self.limit is not None:
@@ -56,6 +60,16 @@ def shard_from(text: str | None) -> tuple[int, int] | None:
     if not slash or not (part.isdecimal() and parts.isdecimal()) or not 1 <= int(part) <= int(parts) <= MAX_SHARDS:
         raise UserError(f"--shard {text} must be i/n with i from 1 to n, such as 1/4")
     return int(part), int(parts)
+
+
+def concurrency_from(text: str) -> tuple[int, bool]:
+    """What `--concurrency` says: a number, or `auto` with or without a ceiling; and whether it is auto. Raises UserError."""
+    number, adaptive = text, text == "auto" or text.startswith("auto:")
+    if adaptive:
+        number = text.partition(":")[2] if ":" in text else str(DEFAULT_CEILING)
+    if not number.isdecimal() or not 1 <= int(number) <= MAX_CONCURRENCY:
+        raise UserError(f"{text!r} must be a number from 1 on, 'auto', or 'auto:N' for at most N")
+    return int(number), adaptive
 
 
 def attempts_from(option: int | None, env: Mapping[str, str] = os.environ) -> int:

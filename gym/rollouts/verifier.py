@@ -22,6 +22,7 @@ from gym.protocol.errors import ContractError
 from gym.protocol.failures import BUDGET_EXHAUSTED
 from gym.protocol.ids import new_resources_session_id
 from gym.protocol.rollouts import ATTEMPT_INDEX, ENVIRONMENT_SERVER, PREVIOUS_VERDICT, ROLLOUT_ID, RUN_ID, TOKEN_CAPTURE
+from gym.rollouts.pace import Traffic
 from gym.rollouts.reverify import EXCHANGE, Modes, resources_server
 from gym.rollouts.targets import Targets
 from gym.servers.replies import check_verdict, object_of
@@ -66,6 +67,10 @@ class Verifier:
             failure = {"failure_reason": error.message, "terminal": error.terminal, "failure_kind": error.kind, "stage": "verification"}
             ended = {"failure": failure}
         return 200, orjson.dumps({**identity, **ended})
+
+    async def traffic(self) -> Traffic | None:
+        """See `Dispatcher.traffic`."""
+        return None
 
     async def model_calls(self, server: str, capture_key: str) -> bytes:
         """See `Dispatcher.model_calls`: those of the episode were saved by the run that ran it."""

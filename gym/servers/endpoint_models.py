@@ -70,6 +70,12 @@ class EndpointModel(ModelServer):
         """Close the connection pools."""
         await self.endpoints.aclose()
 
+    def status(self) -> dict[str, Any]:
+        """As of every model server, and how often the endpoint said that it is too much."""
+        status = super().status()
+        limits = {"limited": self.endpoints.limited, "wait_seconds": round(self.endpoints.wait_seconds, 3)}
+        return {**status, "calls": {**status["calls"], **limits}}
+
     async def models(self, call: Call) -> Any:
         """The endpoint's own list."""
         return Answer(await self.endpoints.get("/models"))

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncGenerator
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from gym.config.schema import Kind, ModelConfig
@@ -69,6 +70,10 @@ class ModelServer(Server):
     async def models(self, call: Call) -> Any:
         """`GET /v1/models`."""
         return {"object": "list", "data": []}
+
+    def status(self) -> dict[str, Any]:
+        """What its calls amount to, as `--concurrency auto` looks at it."""
+        return {"calls": asdict(self.recorder.totals)}
 
     def rollout_closed(self, capture_key: str, report: Report) -> None:
         """Run once when the record of a rollout is closed: let go of what was held for it. May add to the report."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from gym.models.calls import CallNotes, Dialect, ModelCall
+from gym.models.calls import CallNotes, CallTotals, Dialect, ModelCall
 from gym.models.capture.facts import broke, note_reply
 from gym.models.capture.folder import CaptureFolder
 from gym.models.capture.records import Capture, Writer, read_capture
@@ -143,6 +143,7 @@ class Recorder:
 
     def __init__(self, model_server: str, folder: CaptureFolder, limits: Limits, *, receipt_seconds: float = 3_600) -> None:
         self._model_server, self._folder, self._limits = model_server, folder, limits
+        self.totals = CallTotals()
         self._rollouts: OrderedDict[str, Rollout] = OrderedDict()
         self._receipts: OrderedDict[str, _Receipt] = OrderedDict()
         self._receipt_seconds, self._receipt_bytes = receipt_seconds, 0
@@ -181,6 +182,7 @@ class Recorder:
         if call.error_category is None:
             note_reply(call)
         rollout.count(call)
+        self.totals.add(call)
         chain: list[bytes] = []
 
         def line() -> bytes:

@@ -5,22 +5,6 @@ import sys
 import pytest
 import yaml
 
-from gym.cli import main as cli
-
-
-@pytest.fixture
-def gym(project, monkeypatch, capsys):
-    """Runs a command in the project; gives (exit code, stdout, stderr)."""
-    monkeypatch.chdir(project.root)
-    monkeypatch.delenv("GYM_EXTRA_ROOTS", raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = cli.run(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
 
 def test_a_valid_config(gym):
     assert gym("env", "validate", "--config", "base.yaml") == (0, "Config is valid\n", "")

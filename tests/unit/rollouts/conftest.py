@@ -31,6 +31,9 @@ class FakeDispatcher:
         self.calls: list[tuple[str, int]] = []
         self.out = self.most_out = 0
 
+    async def traffic(self) -> None:
+        """No model server tells anything."""
+
     async def run(self, environment: str, body: bytes) -> tuple[int, bytes]:
         """See `gym.rollouts.dispatch.Dispatcher`."""
         request = orjson.loads(body)

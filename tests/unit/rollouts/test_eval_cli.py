@@ -172,6 +172,8 @@ def test_verdicts_are_given_again_where_that_can_be(tmp_path: Path, monkeypatch:
     "options",
     [
         ["--concurrency", "0"],
+        ["--concurrency", "auto:0"],
+        ["--concurrency", "autos"],
         ["--attempts", "0"],
         ["--limit", "-1"],
         ["--dataset", "a", "--input", "b"],
@@ -216,7 +218,7 @@ async def test_no_serve_uses_the_servers_that_are_up(tmp_path: Path, monkeypatch
             token.write_text(running.credentials.token or "")
             monkeypatch.setenv("GYM_HEAD_URL", url_of(head))
             monkeypatch.setenv("GYM_TOKEN_FILE", str(token))
-            request = command._Request(tmp_path / "out.jsonl", _ROWS, None, None, None, None, 4, 3, None, False)
+            request = command._Request(tmp_path / "out.jsonl", _ROWS, None, None, None, None, (4, False), 3, None, False)
             async with servers(plan, no_serve=True, run_id=None) as up:
                 options, dispatcher = request.options(up.datasets, up.default_agent), PeerDispatcher(up.peer, up.timeouts)
                 running_to_end = collect(options, up.targets, dispatcher, run_id=up.run_id, config_keys=up.config_keys)
