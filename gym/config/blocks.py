@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from gym.config.compose import CONFIG_PATHS
 from gym.config.errors import Problem, closest, did_you_mean, shown
 from gym.config.masking import shown_under
 from gym.config.plan import Origin
@@ -67,7 +68,10 @@ def sort_blocks(
     reported already; `kind_of` gives the kind of an implementation's name.
     """
     out = Blocks(faulty=set(faulty))
+    _unindented(root, out)
     for key, node in root.entries.items():
+        if key in out.faulty:
+            continue
         if is_null(node) and key not in Settings.model_fields:
             out.removed[key] = node.origin
             if not node.history and key not in used:
@@ -76,7 +80,7 @@ def sort_blocks(
                 message = "null removes an instance, but there is none of this name"
                 out.problems.append(Problem("removes-nothing", key, message, hint, node.origin, "warning"))
             continue
-        if key in templates or key in out.faulty:
+        if key in templates:
             continue
         if key in Settings.model_fields:
             out.settings[key] = node
@@ -85,18 +89,33 @@ def sort_blocks(
                 out.faulty.add(key)
         elif isinstance(node, Block) and _misspelt_kind(key, node, kind_of, out):
             out.faulty.add(key)
-        elif isinstance(node, Block) and _provider(key, node, out):
+        elif _provider(key, node, out):
             pass
         elif key in used:
             out.others[key] = node
         else:
-            near = closest(key, Settings.model_fields)
+            near = closest(key, (*Settings.model_fields, CONFIG_PATHS))
             hint = f"did you mean '{near}'?" if near else "remove it; an instance is <name>: {<kind>: {<implementation>: {…}}}"
             message = f"is not a setting, an instance or a sandbox provider, and nothing refers to it{_value(key, node)}"
             local = node.origin.path == ENV_FILE  # it serves every config of this folder, and other tools beside us
             severity = "warning" if local else "error"
             out.problems.append(Problem("unknown-key", key, message, hint, node.origin, severity, meant=near or ""))
     return out
+
+
+def _unindented(root: Block, out: Blocks) -> None:
+    """Reports kinds at the top, each with the name above it, which without anything below it reads as null."""
+    for key, node in root.entries.items():
+        if key not in KINDS:
+            continue
+        above = [
+            name
+            for name, other in root.entries.items()
+            if is_null(other) and other.origin.path == node.origin.path and other.origin.line == node.origin.line - 1
+        ]
+        hint = f"indent it below {above[0]}" if above else f"write <name>: {{{key}: …}}"
+        out.problems.append(Problem("almost-instance", key, "a kind stands at the top, where only names can stand", hint, node.origin))
+        out.faulty.update((key, *above))
 
 
 def _value(key: str, node: Node) -> str:
@@ -148,12 +167,15 @@ def _implementation(where: str, kind: Kind, body: Node, out: Blocks) -> tuple[st
         return None
     blocks = [key for key, child in body.entries.items() if isinstance(child, Block)]
     names = [key for key, child in body.entries.items() if not is_null(child)]
-    if len(blocks) == 1 and len(names) > 1:
-        for key in names:
-            if key != blocks[0]:
-                message = f"stands beside the implementation, where only an implementation can stand{_value(key, body.entries[key])}"
-                report("unknown-key", f"{where}.{key}", message, f"move it into {blocks[0]}", body.entries[key].origin)
-        names = blocks
+    bare = [key for key in body.entries if key not in names] if not blocks else []  # its keys are one indentation short
+    owners = blocks or bare
+    misplaced = [key for key in names if key not in owners] if len(owners) == 1 else []
+    for key in misplaced:
+        message = f"stands beside the implementation, where only an implementation can stand{_value(key, body.entries[key])}"
+        report("unknown-key", f"{where}.{key}", message, f"move it into {owners[0]}", body.entries[key].origin)
+    if misplaced and bare:
+        return None
+    names = owners if misplaced else names
     if not names and len(body.entries) == 1:
         names = list(body.entries)  # `simple_agent:` with nothing below it: all defaults
     if len(names) > 1:
@@ -177,8 +199,15 @@ def _implementation(where: str, kind: Kind, body: Node, out: Blocks) -> tuple[st
     return name, block
 
 
-def _provider(name: str, node: Block, out: Blocks) -> bool:
+def _provider(name: str, node: Node, out: Blocks) -> bool:
     """Whether the block is, or was meant to be, a sandbox provider's."""
+    if isinstance(node, Leaf) and node.value in SANDBOX_PROVIDERS:
+        message = f"names a sandbox provider where its block belongs{_value(name, node)}"
+        out.problems.append(Problem("unknown-provider", name, message, f"write {name}: {{{node.value}: {{}}}}", node.origin))
+        out.faulty.add(name)
+        return True
+    if not isinstance(node, Block):
+        return False
     keys = [key for key, child in node.entries.items() if key != _DEFAULT_METADATA and not is_null(child)]
     known = [key for key in keys if key in SANDBOX_PROVIDERS]
     if known:

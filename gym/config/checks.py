@@ -4,6 +4,7 @@ Each check is a pure function from the composed data to problems. What concerns 
 business of its model; data sets and time budgets have modules of their own.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from gym.config.tree import Block, KeyPath, Leaf, dotted, is_missing, origin_of,
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _ANY = ("0.0.0.0", "::")
+_SHELL_VARIABLE = re.compile(r"\$([A-Z_][A-Z0-9_]*)")
 
 
 def check_secrets(root: Block, files: Collection[str]) -> list[Problem]:
@@ -33,6 +35,17 @@ def check_secrets(root: Block, files: Collection[str]) -> list[Problem]:
             problems.append(
                 Problem("secret-in-file", dotted(path), "a secret is written out in this file (value not shown)", hint, node.origin)
             )
+    return problems
+
+
+def check_shell_variables(root: Block) -> list[Problem]:
+    """Values that a shell would fill in, and nobody here does."""
+    problems: list[Problem] = []
+    for path, node in walk(root):
+        named = _SHELL_VARIABLE.fullmatch(node.value) if isinstance(node, Leaf) and isinstance(node.value, str) else None
+        if named is not None:
+            message, hint = f"is text here, and no environment variable ('{named[0]}')", f"write ${{oc.env:{named[1]}}}"
+            problems.append(Problem("interpolation", dotted(path), message, hint, node.origin, "warning"))
     return problems
 
 

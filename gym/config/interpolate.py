@@ -23,6 +23,7 @@ _NODE = re.compile(r"(?P<dots>\.*)(?P<path>[A-Za-z_][\w-]*(?:\.[\w-]+|\[[\w-]+\]
 _ENV = re.compile(r"\s*oc\.env\s*:\s*(?P<name>[A-Za-z_]\w*)\s*(?P<comma>,)?")
 _QUOTED = re.compile(r"\"[^\"\\$]*\"|'[^'\\$]*'")
 _ENVIRONMENT = Origin("environment")
+_OTHER_TOOLS = re.compile(r"\$\{\s*(?:env|ENV|os\.environ)[:.]\s*([A-Za-z_]\w*)\s*\}")
 _USES = re.compile(r"\$\{\s*([A-Za-z_][\w-]*)")
 
 
@@ -188,6 +189,8 @@ class Interpolator:
                 known = list(node.entries) if isinstance(node, Block) else []
                 if len(target) == 1 and str(part) in Settings.model_fields:
                     near = _set_it(str(part))
+                elif len(target) == 1 and str(part).isupper():
+                    near = f"for an environment variable write ${{oc.env:{part}}}"
                 else:
                     plus = "" if str(target[0]) in Settings.model_fields else "+"
                     near = did_you_mean(str(part), known, otherwise=f"set it with {plus}{_override(target)}=VALUE")
@@ -227,7 +230,9 @@ class Interpolator:
                 return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         except (OmegaConfBaseException, KeyError, ValueError, TypeError) as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise _Failed("interpolation", f"cannot be resolved ({shown(text)}): {lines[0]}", "correct the ${…} expression") from None
+            other = _OTHER_TOOLS.search(text)
+            hint = f"write ${{oc.env:{other[1]}}}" if other is not None else "correct the ${…} expression"
+            raise _Failed("interpolation", f"cannot be resolved ({shown(text)}): {lines[0]}", hint) from None
 
 
 def _child(node: Node, part: str | int) -> Node | None:

@@ -93,7 +93,7 @@ def examine(
     # YAML is imported with these: a server process that only needs the types does not pay for it
     from gym.config.agent_type import swap_agents
     from gym.config.blocks import sort_blocks
-    from gym.config.checks import check_secrets
+    from gym.config.checks import check_secrets, check_shell_variables
     from gym.config.compose import compose, display_path
     from gym.config.directives import resolve_directives
     from gym.config.implementations import implementation_fields
@@ -136,7 +136,13 @@ def examine(
     shown_files = [display_path(path, base) for path in composition.files]
     kept = {key: node for key, node in directed.root.entries.items() if key not in directed.templates}
     live = Block({key: node for key, node in kept.items() if not (isinstance(node, Leaf) and node.value is None)}, root.origin)
-    problems = [*composition.problems, *directed.problems, *blocks.problems, *check_secrets(live, shown_files)]
+    problems = [
+        *composition.problems,
+        *directed.problems,
+        *blocks.problems,
+        *check_secrets(live, shown_files),
+        *check_shell_variables(live),
+    ]
     resolved = interpolator.resolve((), live)
     assert isinstance(resolved, Block)
     problems += interpolator.problems

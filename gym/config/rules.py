@@ -67,7 +67,7 @@ RULES: dict[str, Rule] = {
     "inherit-cycle": Rule("Blocks that inherit from each other, in a circle, which is shown.", "Remove one of the directives."),
     "inherit-unknown": Rule("An `_inherit_from` or `_copy` of a block that does not exist, or is removed.", "Correct the name."),
     "interpolation": Rule(
-        "A `${…}` that cannot be resolved: it refers to a value that is not set, or is no expression.",
+        "A `${…}` that cannot be resolved: it refers to a value that is not set, or is no expression. A `$NAME` is text, and a warning.",
         "Set the value as shown, or correct the name.",
     ),
     "interpolation-cycle": Rule("Values that refer to each other, in a circle, which is shown.", "Write one of them out."),

@@ -91,7 +91,7 @@ def _problem(
         return Problem(rule, dotted(here), f"is none of the values allowed here ({value})", hint, origin)
     if kind in _WANTED:
         quoted = "write it in quotes" if kind == "string_type" and isinstance(finding.get("input"), int | float) else ""
-        hint = quoted or _reference(annotations, finding.get("input")) or f"write {_WANTED[kind]}"
+        hint = quoted or _reference(annotations, finding.get("input")) or _form(kind, annotations, finding.get("input"))
         return Problem(rule, dotted(here), f"is not {_WANTED[kind]} ({value})", hint, origin)
     message = str(finding["msg"])
     if kind in _BOUNDS:
@@ -108,6 +108,18 @@ def _problem(
     if kind not in ("value_error", "assertion_error"):
         message = f"{message} ({value})"
     return Problem(rule, dotted(here), message, hint, origin)
+
+
+def _form(kind: str, annotations: Collection[Any], written: object) -> str:
+    """How to write what is wanted."""
+    if _WANTED[kind] == "a list" and isinstance(written, str | int | float):
+        return f"write [{written}]"
+    if _WANTED[kind] == "a list":
+        return "begin each entry with '- '"
+    fields = [name for found in annotations if isinstance(found, type) and issubclass(found, BaseModel) for name in found.model_fields]
+    if _WANTED[kind] == "a mapping" and fields:
+        return f"write a mapping of: {listed(sorted(fields))}"
+    return f"write {_WANTED[kind]}"
 
 
 def _reference(annotations: Collection[Any], written: object) -> str:

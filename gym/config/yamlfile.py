@@ -168,7 +168,8 @@ def parse_yaml(text: str, shown_path: str) -> tuple[Block | None, list[Problem]]
     try:
         node = _read(text, shown_path, problems)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        ends_early = "end of stream" in (error.problem or "")  # what was left open is the mistake, and not the end of the file
+        mark = (ends_early and error.context_mark) or error.problem_mark or error.context_mark
         origin = start if mark is None else Origin(shown_path, mark.line + 1, mark.column + 1)
         detail = ": ".join(part for part in (error.context, error.problem) if part)
         lines = text.splitlines()
@@ -193,6 +194,10 @@ def _explained(detail: str, line: str, column: int) -> tuple[str, str]:
         return detail, 'write "???" with its quotes inside {…} and […]'
     if "mapping values are not allowed" in detail:
         return "a second ': ' in one line", "put the text in quotes, or begin a new line for the key"
+    if "quoted scalar" in detail:
+        return "a quote is not closed", "close it"
+    if "undefined alias" in detail or "cannot start any token" in detail:
+        return detail, f"put a text that begins with {line[column - 1 : column]} in quotes"
     return detail, "correct the YAML here"
 
 
