@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gym.cli.tables import print_table
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout in place of the text.")]
 _QUIET_SECONDS = 1.0
 
@@ -43,10 +45,7 @@ def aggregate(
     if as_json:
         _print_json(metrics)
         return
-    rows = as_table(metrics)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table(as_table(metrics))
     for note in metrics["notes"]:
         typer.echo(note, err=True)
 

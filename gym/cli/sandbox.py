@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from gym.cli.env import Config, ModelType, Overrides
+from gym.cli.tables import print_table
 
 if TYPE_CHECKING:
     from gym.sandbox.reaper import Found, Reaper, Report
@@ -188,9 +189,8 @@ def _table(report: "Report") -> None:
         texts = (entry["sandbox_id"][:21], entry["run_id"], entry["episode"], entry["instance"], entry["role"])
         times = (_duration(entry["age_s"]), _duration(entry["expires_in_s"]))
         rows.append((*(str(text or "-") for text in texts), *times, entry["status"], state, f"{entry['why']} ({owner})"))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows if report.found else []:
-        typer.echo("  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip())
+    if report.found:
+        print_table(rows)
     typer.echo(_count(report.found), err=True)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gym.config.errors import Problem, did_you_mean, shown
-from gym.config.overrides import COMMAND_LINE, Override, apply_overrides, read_override
+from gym.config.overrides import COMMAND_LINE, FieldsOf, Override, apply_overrides, read_override
 from gym.config.plan import Origin
 from gym.config.roots import ENV_FILE, find_file
 from gym.config.tree import Block, Items, Leaf, Node, from_plain, merge
@@ -24,7 +24,8 @@ class Composition:
     """The merged tree, the files that it came from in the order in which they were laid, and what was wrong on the way."""
 
     root: Block
-    files: list[Path] = field(default_factory=list[Path])
+    files: dict[Path, Origin] = field(default_factory=dict[Path, Origin])
+    """Each with the place that named it."""
     problems: list[Problem] = field(default_factory=list[Problem])
     complete: bool = True
     """False if some file could not be read."""
@@ -38,6 +39,7 @@ def compose(
     cwd: Path,
     known_keys: Collection[str] = (),
     with_env_file: bool = True,
+    fields_of: FieldsOf = lambda _: (),
 ) -> Composition:
     """Composes files and overrides; problems are collected in the result, nothing is raised."""
     reader = _Reader(roots, cwd)
@@ -67,9 +69,9 @@ def compose(
         root = merge(root, layer)
     assert isinstance(root, Block)
     if reader.unread:  # what a file that cannot be read would have set is unknown: all else would be noise
-        return Composition(root, list(reader.seen.values()), [*reader.problems], complete=False)
-    root, problems = apply_overrides(root, [override for override in read if override.key != CONFIG_PATHS], known_keys)
-    return Composition(root, list(reader.seen.values()), [*reader.problems, *problems])
+        return Composition(root, reader.files, [*reader.problems], complete=False)
+    root, problems = apply_overrides(root, [override for override in read if override.key != CONFIG_PATHS], known_keys, fields_of)
+    return Composition(root, reader.files, [*reader.problems, *problems])
 
 
 def display_path(path: Path, cwd: Path) -> str:
@@ -84,7 +86,8 @@ class _Reader:
         self._roots = roots
         self._cwd = cwd
         self._open: list[Path] = []
-        self.seen: dict[Path, Path] = {}
+        self._seen: set[Path] = set()
+        self.files: dict[Path, Origin] = {}
         self.layers: list[Block] = []
         self.problems: list[Problem] = []
         self.unread = False
@@ -104,7 +107,7 @@ class _Reader:
             message = f"files include each other in a circle ({' -> '.join(chain)})"
             self.problems.append(Problem("config-cycle", CONFIG_PATHS, message, "remove one of these config_paths entries", origin))
             return
-        if identity in self.seen:
+        if identity in self._seen:
             return
         block, problems = read_yaml(found, display_path(found, self._cwd))
         self.problems.extend(problems)
@@ -118,7 +121,8 @@ class _Reader:
             self.layers.append(replace(block, entries=entries))
         else:
             self.unread = True
-        self.seen[identity] = found
+        self._seen.add(identity)
+        self.files[found] = origin
 
     def include_all(self, bases: Node) -> None:
         """Reads each file that a `config_paths` value names."""

@@ -7,8 +7,10 @@ Owns JSON (our own shape), SARIF 2.1.0 (code scanning, editors) and GitHub's wor
 import json
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 from gym.config.errors import Problem
+from gym.config.rules import RULES
 
 
 def to_json(problems: Sequence[Problem], *, valid: bool) -> str:
@@ -35,22 +37,42 @@ def _escaped(text: str, more: str = "") -> str:
     return "".join(f"%{ord(letter):02X}" if letter in "%\r\n" + more else letter for letter in text)
 
 
-def to_sarif(problems: Sequence[Problem], version: str) -> str:
-    """A SARIF log with one run; `version` is ours."""
+def to_sarif(problems: Sequence[Problem], version: str, subject: str | None = None) -> str:
+    """A SARIF log with one run; `version` is ours. What stands in no file is told of the file `subject`: readers want a place."""
     rules = sorted({problem.rule for problem in problems})
-    driver = {"name": "gym env validate", "version": version, "rules": [{"id": rule} for rule in rules]}
-    run = {"tool": {"driver": driver}, "results": [_result(problem) for problem in problems]}
+    driver = {"name": "gym env validate", "version": version, "rules": [_described(rule) for rule in rules]}
+    results = [_result(problem, rules.index(problem.rule), subject) for problem in problems]
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
 
 
-def _result(problem: Problem) -> dict[str, Any]:
-    result: dict[str, Any] = {"ruleId": problem.rule, "level": problem.severity, "message": {"text": _text(problem)}}
-    origin = problem.origin
+def _described(rule: str) -> dict[str, Any]:
+    told = RULES[rule]
+    return {"id": rule, "shortDescription": {"text": told.finds}, "help": {"text": told.fix}}
+
+
+def _result(problem: Problem, rule: int, subject: str | None) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": problem.rule,
+        "ruleIndex": rule,
+        "level": problem.severity,
+        "message": {"text": _text(problem)},
+    }
+    origin, place = problem.origin, dict[str, Any]()
     if origin is not None and origin.line:
-        region = {"startLine": origin.line, "startColumn": origin.column}
-        result["locations"] = [{"physicalLocation": {"artifactLocation": {"uri": origin.path}, "region": region}}]
+        column = {"startColumn": origin.column} if origin.column else {}
+        place = {"artifactLocation": {"uri": _uri(origin.path)}, "region": {"startLine": origin.line, **column}}
+    elif subject is not None:
+        place = {"artifactLocation": {"uri": _uri(subject)}}
+    if place:
+        result["locations"] = [{"physicalLocation": place}]
     return result
+
+
+def _uri(path: str) -> str:
+    """A path as a URI: a relative one stays so, and a colon in it does not make a scheme."""
+    return ("file://" if path.startswith("/") else "") + quote(path)
 
 
 def _text(problem: Problem) -> str:

@@ -18,7 +18,7 @@ from gym.config.tree import Block, KeyPath, at, dotted
 from gym.config.validate import validate
 from gym.config.yamlfile import read_yaml
 from gym.manifests.composition import Composition, composition_of, examine_offline
-from gym.manifests.places import MANIFEST, Overlay, overlay_of_manifest, overlays
+from gym.manifests.places import MANIFEST, Overlay, is_config, overlay_anywhere, overlay_at, overlay_of_manifest, overlays
 from gym.manifests.schema import MIRRORED, Manifest, ManifestDataset
 
 _LICENSING = ("internal", "proprietary", "unknown")
@@ -78,24 +78,37 @@ def check_manifest(path: Path, cwd: Path) -> Checked:
 
 def check_all(roots: Sequence[Path], cwd: Path) -> tuple[list[Checked], list[Problem], int]:
     """Every manifest below the roots, what is wrong with configs that have none, and how many of these there are."""
+    known = overlays(roots)
+    checked, problems, bare = _check_overlays(known, cwd)
+    expected = {overlay.manifest for overlay in known}
+    for folder in sorted({overlay.root / overlay.relative.parts[0] for overlay in known}):
+        checked += [check_manifest(path, cwd) for path in sorted(folder.rglob(MANIFEST)) if path not in expected]
+    return checked, problems, bare
+
+
+def check_each(paths: Sequence[Path], cwd: Path) -> tuple[list[Checked], list[Problem], int]:
+    """As `check_all`, of these files alone: manifests, and configs with their manifests. Other files are left out."""
+    manifests = [path.absolute() for path in paths if path.name == MANIFEST]
+    configs = [overlay_anywhere(path, cwd) for path in paths if path.name != MANIFEST and is_config(path)]
+    checked, problems, bare = _check_overlays(configs, cwd)
+    seen = {one.path for one in checked}
+    return [*checked, *(check_manifest(path, cwd) for path in dict.fromkeys(manifests) if path not in seen)], problems, bare
+
+
+def _check_overlays(known: Sequence[Overlay], cwd: Path) -> tuple[list[Checked], list[Problem], int]:
     checked: list[Checked] = []
     problems: list[Problem] = []
-    known = overlays(roots)
     for overlay in known:
         if overlay.manifest.is_file():
             checked.append(check_manifest(overlay.manifest, cwd))
             continue
         examined = examine_offline(overlay)
         problems += examined.problems
-        if examined.plan is not None and examined.plan.datasets:
+        if examined.plan is not None and examined.plan.datasets and overlay_at(overlay.path) is not None:
             origin = Origin(display_path(overlay.path, cwd), 1, 1)
             hint = f"write {display_path(overlay.manifest, cwd)}; see docs/manifests.md"
             problems.append(Problem("no-manifest", "", "declares data sets and has no manifest", hint, origin, "warning"))
-    expected = {overlay.manifest for overlay in known}
-    bare = len(known) - len(checked)
-    for folder in sorted({overlay.root / overlay.relative.parts[0] for overlay in known}):
-        checked += [check_manifest(path, cwd) for path in sorted(folder.rglob(MANIFEST)) if path not in expected]
-    return checked, problems, bare
+    return checked, problems, len(known) - len(checked)
 
 
 def _check_by_itself(manifest: Manifest, block: Block) -> Iterator[Problem]:

@@ -70,6 +70,13 @@ def overlay_at(path: Path) -> Overlay | None:
     return None
 
 
+def overlay_anywhere(path: Path, cwd: Path) -> Overlay:
+    """The config at a path, which is one of the user's own if it stands below none of the folders that hold configs."""
+    path = path.absolute()
+    root = cwd if path.is_relative_to(cwd) else path.parent
+    return overlay_at(path) or Overlay(root, path.relative_to(root))
+
+
 def overlay_of_manifest(path: Path) -> Overlay | None:
     """The config that a manifest at this path must be about; None if manifests do not stand there."""
     folder = path.absolute().parent
@@ -91,11 +98,11 @@ def _configs(root: Path) -> Iterator[Path]:
         yield from (root / kind).glob("*/configs/*.yaml")
     for folder in RECIPES:
         for path in (root / folder).rglob("*.yaml"):
-            if path.name != MANIFEST and _is_config(path):
+            if path.name != MANIFEST and is_config(path):
                 yield path
 
 
-def _is_config(path: Path) -> bool:
+def is_config(path: Path) -> bool:
     """Whether it composes instances: prompts and settings of engines stand beside recipes too. A broken file is taken for one."""
     block, _ = read_yaml(path, path.name)
     if block is None or CONFIG_PATHS in block.entries:

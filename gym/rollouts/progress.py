@@ -40,9 +40,17 @@ async def shown(view: View, ask: Ask, stream: TextIO) -> AsyncGenerator[None]:
     def now() -> Snapshot:
         return take(view, stages, started=started, done_before=done_before, now=time.monotonic())
 
+    told = False
+
     async def tell() -> None:
+        """A line each time, and once what the first failed attempt met: whose fault it is should not wait for the end."""
+        nonlocal told
         await look()
-        print(now().line(), file=stream, flush=True)
+        state = now()
+        print(state.line(), file=stream, flush=True)
+        if state.first_failure and not told:
+            told = True
+            print(f"the first failed attempt, of {state.first_failure}", file=stream, flush=True)
 
     def pause() -> float:
         return PLAIN_SECONDS if time.monotonic() - started < 60 else PLAIN_LATER_SECONDS
@@ -106,5 +114,6 @@ def _drawn(state: Snapshot) -> "Group":
         (", ".join(state.waiting_words), "yellow"),
         (", ".join(state.ended_words), ""),
         (state.failed_words, "yellow"),
+        (f"the first, of {state.first_failure}" if state.first_failure else "", "yellow"),
     ]
     return Group(head, *(Text(text, style=style, no_wrap=True, overflow="ellipsis") for text, style in lines if text))

@@ -45,6 +45,8 @@ class Snapshot:
     """The ones that are done, by outcome."""
     failed_attempts: list[tuple[str, int]]
     """By kind, the most frequent first."""
+    first_failure: str | None
+    """The first failed attempt of this run, in words."""
     mean_reward: float | None
     elapsed: float
     left: float | None
@@ -127,6 +129,7 @@ def take(view: View, stages: Stages | None, *, started: float, done_before: int,
         retrying=ledger.retrying,
         ended={outcome: number for outcome, number in counts.items() if number},
         failed_attempts=ledger.failed_attempts.most_common(),
+        first_failure=ledger.first_failure,
         mean_reward=ledger.mean_reward,
         elapsed=elapsed,
         left=elapsed / ended_now * left if ended_now > 0 and left else None,

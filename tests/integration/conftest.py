@@ -191,6 +191,13 @@ class GymRuns:
                 continue
         return found
 
+    def server(self, name: str) -> int:
+        """The pid of a server's process."""
+        for pid in self.processes():
+            if psutil.Process(pid).cmdline()[:1] == [f"gym server {name}"]:
+                return pid
+        raise AssertionError(f"server {name} has no process of its own")
+
     def run_folders(self) -> list[str]:
         """What is left of runs in the state folder, logs of crashed servers aside."""
         if not self.state.exists():

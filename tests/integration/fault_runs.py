@@ -4,9 +4,7 @@ The proxy stops an episode exactly where a fault is wanted, and its word on labe
 With GYM_WRITE_DOCS=1 what was counted goes into the table of docs/sandbox-leaks.md, whether it is nothing or not.
 """
 
-import fcntl
 import json
-import os
 import subprocess
 import tempfile
 import time
@@ -15,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from tests.doc_tables import put_row, writing
 from tests.integration.conftest import REPOSITORY, GymRuns, Started
 from tests.integration.docker_proxy import DockerProxy, docker_proxy
 from tests.integration.private_docker import PrivateDocker
@@ -24,8 +21,7 @@ from tests.integration.private_docker import PrivateDocker
 LEAKS = REPOSITORY / "docs" / "sandbox-leaks.md"
 BOUND_SECONDS = 60.0
 COUNTED = ("containers", "networks", "processes", "folders")
-_HEAD = f"| fault | command | moment | {' | '.join(f'{name} left' for name in COUNTED)} | freed by | after |\n"
-_LINE = "|---" * (5 + len(COUNTED)) + "|\n"
+_HEAD = ("fault", "command", "moment", *(f"{name} left" for name in COUNTED), "freed by", "after")
 
 CONFIG = """
 config_paths:
@@ -91,13 +87,6 @@ class Faults:
         tops = (subprocess.run(["docker", "top", box], text=True, capture_output=True, check=False).stdout for box in self.boxes())
         return any(f"sleep {seconds}" in top for top in tops)
 
-    def server(self, name: str) -> int:
-        """The pid of a server's process."""
-        for pid in self.runs.processes():
-            if psutil.Process(pid).cmdline()[:1] == [f"gym server {name}"]:
-                return pid
-        raise AssertionError(f"server {name} has no process of its own")
-
     def left(self) -> dict[str, int]:
         """What there is of the test's runs just now."""
         return {
@@ -131,14 +120,5 @@ def faults_of(runs: GymRuns, row: dict[str, Any]) -> Iterator[Faults]:
 
 def note(fault: str, command: str, moment: str, freed_by: str, left: dict[str, int], seconds: float) -> None:
     """Put a line into the table of the documentation, where that is asked for."""
-    if os.environ.get("GYM_WRITE_DOCS") != "1":
-        return
-    line = f"| {fault} | `{command}` | {moment} | {' | '.join(str(left[name]) for name in COUNTED)} | {freed_by} | {seconds:.0f} s |"
-    with (LEAKS.parent / ".sandbox-leaks.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        head, _, table = LEAKS.read_text().partition("| fault |")
-        key = line.split("|")[:4]
-        rows = [
-            row for row in table.splitlines()[2:] if row.startswith("|") and row.split("|")[:4] != key and row.count("|") == line.count("|")
-        ]
-        LEAKS.write_text(f"{head}{_HEAD}{_LINE}" + "\n".join(sorted([*rows, line])) + "\n")
+    if writing():
+        put_row(LEAKS, _HEAD, [fault, f"`{command}`", moment, *(str(left[name]) for name in COUNTED), freed_by, f"{seconds:.0f} s"], keys=3)

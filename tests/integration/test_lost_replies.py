@@ -43,8 +43,7 @@ class Bench:
         """A fresh rollout id; the proxies are well again."""
         self._number += 1
         for proxy in (self.box, self.agent):
-            proxy.lose.clear()
-            proxy.twice.clear()
+            proxy.rules.clear()
             proxy.seen.clear()
         return f"rollout{self._number}"
 
@@ -83,8 +82,8 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
         patch.setenv("GYM_TEST_TOKEN", TOKEN)
         async with (
             launch(load([runs.write("back.yaml", back_text)], []).plan, "process") as back,
-            lossy_proxy(back.peers["box"].url) as box,
-            lossy_proxy(back.peers["agent"].url) as agent,
+            lossy_proxy(lambda: back.peers["box"].url) as box,
+            lossy_proxy(lambda: back.peers["agent"].url) as agent,
         ):
             text = (FRONT + block).format(token_file=token_file, events=runs.events_file, box=box.url, agent=agent.url)
             async with launch(load([runs.write("front.yaml", text)], []).plan, "colocated") as front:
@@ -105,7 +104,7 @@ async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Bench
 async def test_one_lost_reply_costs_nothing(bench: Bench, server: str, path: str) -> None:
     name = bench.name()
     proxy: LossyProxy = getattr(bench, server)
-    proxy.lose[path] = 1
+    proxy.rule(path, "lose_reply")
     reply = await bench.post(run_body(name, reward=0.5))
     assert reply["result"]["reward"] == 0.5
     assert proxy.seen.count(path) == 2
@@ -117,7 +116,7 @@ async def test_one_lost_reply_costs_nothing(bench: Bench, server: str, path: str
 @pytest.mark.parametrize(("server", "path", "stage"), [("box", "/seed_session", "seed"), ("agent", "/v1/agent_sessions", "agent")])
 async def test_a_reply_that_is_lost_each_time_leaves_nothing_open(bench: Bench, server: str, path: str, stage: str) -> None:
     name = bench.name()
-    getattr(bench, server).lose[path] = 100
+    getattr(bench, server).rule(path, "lose_reply", 100)
     failure = (await bench.post(run_body(name)))["failure"]
     assert (failure["stage"], failure["failure_kind"], failure["terminal"]) == (stage, "transport_peer_drop", False)
     await bench.nothing_held()
@@ -128,7 +127,7 @@ async def test_a_reply_that_is_lost_each_time_leaves_nothing_open(bench: Bench, 
 async def test_a_lost_activation_is_not_sent_again(bench: Bench) -> None:
     name = bench.name()
     path = f"/ng-rollout/{name}/v1/responses"
-    bench.agent.lose[path] = 1
+    bench.agent.rule(path, "lose_reply")
     failure = (await bench.post(run_body(name)))["failure"]
     assert (failure["stage"], failure["failure_kind"]) == ("agent", "transport_peer_drop")
     assert bench.agent.seen.count(path) == 1
@@ -139,14 +138,14 @@ async def test_a_lost_activation_is_not_sent_again(bench: Bench) -> None:
 
 async def test_closes_whose_replies_are_always_lost_keep_the_verdict(bench: Bench) -> None:
     name = bench.name()
-    bench.box.lose["/close_session"] = 100
+    bench.box.rule("/close_session", "lose_reply", 100)
     reply = await bench.post(run_body(name, reward=0.5))
     assert reply["result"]["reward"] == 0.5
     bench.once_each(name)
     # The session is closed, but nobody knows: the debt stays, and is paid when the way is open again.
     env: Any = bench.front.servers["env"]
     assert len(env._journal.debts) == 1
-    bench.box.lose.clear()
+    bench.box.rules.clear()
     for debt in env._journal.debts:
         await env._pay(debt)
     await bench.nothing_held()
@@ -164,7 +163,7 @@ async def test_closes_whose_replies_are_always_lost_keep_the_verdict(bench: Benc
 )
 async def test_a_request_that_comes_twice_acts_once(bench: Bench, server: str, path: str) -> None:
     name = bench.name()
-    getattr(bench, server).twice.add(path)
+    getattr(bench, server).rule(path, "twice")
     reply = await bench.post(run_body(name, reward=0.5))
     assert reply["result"]["reward"] == 0.5
     await bench.nothing_held()
@@ -174,7 +173,7 @@ async def test_a_request_that_comes_twice_acts_once(bench: Bench, server: str, p
 
 async def test_an_activation_that_comes_twice_runs_once(bench: Bench) -> None:
     name = bench.name()
-    bench.agent.twice.add(f"/ng-rollout/{name}/v1/responses")
+    bench.agent.rule(f"/ng-rollout/{name}/v1/responses", "twice")
     assert (await bench.post(run_body(name, metadata={"seconds": "0.1"})))["result"]["reward"] == 1.0
     assert bench.runs.happened(name).count("agent acts") == 1
 

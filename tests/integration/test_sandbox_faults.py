@@ -70,7 +70,7 @@ def begun(faults: Faults, moment: str, isolation: str) -> Started:
 def test_a_server_is_killed(faults: Faults, victim: str, moment: str) -> None:
     """The evaluation goes on, fails the attempt, and ends; nothing is left when it has."""
     started = begun(faults, moment, "process")
-    pid = faults.server("box" if victim == "resources server" else "env")
+    pid = faults.runs.server("box" if victim == "resources server" else "env")
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     faults.proxy.let_go()

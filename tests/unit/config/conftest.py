@@ -1,11 +1,12 @@
 """A project folder with tiny implementations, and short ways to load configs from it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from gym.cli import main as cli
 from gym.config import Examined, examine
 
 CONFIGS = {
@@ -107,3 +108,17 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
+
+
+@pytest.fixture
+def gym(project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command in the project; gives (exit code, stdout, stderr)."""
+    monkeypatch.chdir(project.root)
+    monkeypatch.delenv("GYM_EXTRA_ROOTS", raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = cli.run(list(arguments))
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return run

@@ -5,22 +5,6 @@ import sys
 import pytest
 import yaml
 
-from gym.cli import main as cli
-
-
-@pytest.fixture
-def gym(project, monkeypatch, capsys):
-    """Runs a command in the project; gives (exit code, stdout, stderr)."""
-    monkeypatch.chdir(project.root)
-    monkeypatch.delenv("GYM_EXTRA_ROOTS", raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = cli.run(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
 
 def test_a_valid_config(gym):
     assert gym("env", "validate", "--config", "base.yaml") == (0, "Config is valid\n", "")
@@ -102,9 +86,49 @@ def test_options_of_sandbox_providers_are_checked(gym, project, block, where, sa
     assert (code, out) == (1, "")
     problem, tally = err.splitlines()
     assert problem.startswith("box.yaml:3:")
-    assert f"error[sandbox-provider]: {where}: " in problem
+    assert f"]: {where}: " in problem
     assert says in problem
     assert tally == "1 error, 0 warnings"
+
+
+HARNESS = """
+    from gym.harness.config import HarnessConfig
+
+    class Config(HarnessConfig):
+        "Works in the task's sandbox."
+    """
+
+
+@pytest.mark.parametrize(
+    ("block", "spec", "where"),
+    [
+        ("docker: {create: {network: none}}", "{}", "sandbox.docker.create.network"),
+        ("docker: {create: {network: none}}", "{network: bridge}", None),
+        ("docker: {}", "{network: none}", "box.resources_servers.box.sandbox_config.network"),
+        ("docker: {}", "{network: internal}", "box.resources_servers.box.sandbox_config.network"),
+        ("docker: {}", "{provider_options: {network: none}}", "box.resources_servers.box.sandbox_config.provider_options.network"),
+        ("docker: {create: {network: internal}}", "{}", None),
+        ("docker: {reach_host: none}", "{}", "sandbox.docker.reach_host"),
+        ("local: {}", "{}", "sandbox.local.create.network"),
+        ("local: {unconfined: true}", "{}", None),
+        ("local: {create: {network: host}}", "{}", None),
+    ],
+)
+def test_a_sandbox_that_cannot_reach_the_model_is_told(gym, project, block, spec, where):
+    project.write("responses_api_agents/worker/app.py", "")
+    project.write("responses_api_agents/worker/config.py", HARNESS)
+    box = f"box: {{resources_servers: {{box: {{sandbox_provider: sandbox, sandbox_config: {spec}}}}}}}\n"
+    agent = "worker: {responses_api_agents: {worker: {model_server: {type: responses_api_models, name: policy_model}}}}\n"
+    turn = "turn: {environment_servers: {turn: {agent_server: {type: responses_api_agents, name: worker}}}}\n"
+    project.write("box.yaml", f"config_paths: [base.yaml]\nsandbox: {{{block}}}\n" + box + agent + turn)
+    code, _, err = gym("env", "validate", "--config", "box.yaml")
+    if where is None:
+        assert (code, err) == (0, "")
+        return
+    problem, _ = err.splitlines()
+    assert f"error[sandbox-reach]: {where}: " in problem
+    assert "the agent 'worker' (worker) calls 'policy_model' from within one — " in problem
+    assert problem.startswith("box.yaml:")
 
 
 def test_auth_may_be_off_as_yaml_reads_it(gym, project):

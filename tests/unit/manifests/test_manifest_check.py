@@ -50,7 +50,7 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
             "27:3: error[wrong-value]: datasets[0].num_repeats: is not a whole number ('many') — write a whole number",
         ),
         ("modality: text", "modality: [", "11:1: error[yaml-syntax]"),
-        ("0.1.0", "0.1", "3:1: error[wrong-value]: version: is not text (0.1) — write text"),
+        ("0.1.0", "0.1", "3:1: error[wrong-value]: version: is not text (0.1) — write it in quotes"),
         (
             "weather/simple\n",
             "weather\n",
@@ -184,6 +184,22 @@ def test_all_finds_what_lacks_a_manifest_and_what_stands_where_none_belongs(reci
     assert [str(problem).split(" — ")[0] for problem in problems] == [
         "benchmarks/weather/bare.yaml:1:1: warning[no-manifest]: declares data sets and has no manifest"
     ]
+
+
+def test_who_uses_a_deprecated_config_is_told(
+    recipe: "Recipe", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(recipe.root)
+    use = ["env", "validate", "--config", "benchmarks/weather/simple.yaml", "--model-type", "scripted_model"]
+    assert cli.run(use) == 0
+    assert "[deprecated]" not in capsys.readouterr().err
+    recipe.manifest.write_text(recipe.manifest.read_text() + "lifecycle: deprecated\n")
+    assert cli.run(use) == 0
+    warning = "benchmarks/weather/simple.yaml:1:1: warning[deprecated]: config_paths: benchmarks/weather/simple.yaml is deprecated"
+    assert warning in capsys.readouterr().err
+    assert recipe.check().problems == []  # which is no fault of the manifest
+    assert cli.run(["eval", "run", *use[2:], "--dataset", "example", "--limit", "1", "--output", "out.jsonl"]) == 0
+    assert warning in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

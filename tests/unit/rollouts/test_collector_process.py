@@ -1,6 +1,5 @@
 """The collector as a process: signals, a full disk, a kill."""
 
-import os
 import random
 import signal
 import subprocess
@@ -12,6 +11,8 @@ from typing import Any
 
 import orjson
 import pytest
+
+from tests.small_disk import small_disk, why_no_disk
 
 _PROGRAM = """
 import asyncio, resource, sys
@@ -114,22 +115,17 @@ def test_a_full_disk_ends_the_run_and_cuts_no_row(tmp_path: Path) -> None:
     assert coverage["expected"] == coverage["measured"] + coverage["owed"] == 60
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_a_disk_without_room(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.decode().strip()}")
-    try:
+    if reason := why_no_disk():
+        pytest.skip(reason)
+    with small_disk(tmp_path / "disk", "64k"):
+        disk = tmp_path / "disk"
         process = _start(disk, rows=100, stuck_from=100)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 1
         assert "No space left on device" in errors
         assert "Traceback" not in errors
         assert _lines(disk / "out.jsonl")
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 @pytest.mark.slow

@@ -154,6 +154,7 @@ async def test_a_terminal_shows_a_live_view(busy: Bench) -> None:
         r"failed attempts: bench:\x1b[2Jodd 1 agent_run_error 1",
         "mean reward 0.750",
         "0s gone, about 0s left",
+        "the first, of rollout 1-0: it broke",
     ):
         assert words in text, text[-2000:]
 
@@ -177,7 +178,9 @@ async def test_elsewhere_there_are_plain_lines(busy: Bench, term: str, monkeypat
         stream.flush()
         await asyncio.sleep(0.05)
         lines = heard().splitlines()
+    assert lines.pop(1) == "the first failed attempt, of rollout 1-0: it broke"
     assert len(lines) >= 3
+    assert all(" done, " in line for line in lines)
     assert all(line.isprintable() for line in lines)
     assert lines[0].startswith("4/6 done, 1 running (agent 1, oldest 0s), 1 to be tried again, 1 failed, failed attempts: ")
     assert r"bench:\x1b[2Jodd 1" in lines[0]
