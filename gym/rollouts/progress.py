@@ -62,7 +62,8 @@ async def shown(view: View, ask: Ask, stream: TextIO) -> AsyncGenerator[None]:
     from rich.console import Console
     from rich.live import Live
 
-    live = Live(console=Console(file=stream), auto_refresh=False, transient=True)
+    # What else is said on stderr meanwhile comes to stand above the view; stdout is none of its business.
+    live = Live(console=Console(file=stream), auto_refresh=False, transient=True, redirect_stdout=False)
 
     async def draw() -> None:
         live.update(_drawn(now()), refresh=True)

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import io
 import json
+import logging
 import os
 import re
 import struct
@@ -26,6 +27,7 @@ from gym.rollouts.gate import Gate
 from gym.rollouts.ledger import Ledger
 from gym.rollouts.outcomes import call_failure
 from gym.rollouts.snapshot import View, duration, take
+from gym.runtime.logs import log_to_stderr
 from tests.unit.rollouts.conftest import Bench
 
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -157,6 +159,31 @@ async def test_a_terminal_shows_a_live_view(busy: Bench) -> None:
         "the first, of rollout 1-0: it broke",
     ):
         assert words in text, text[-2000:]
+
+
+async def test_logs_stand_above_the_live_view_and_stdout_is_left_alone(
+    busy: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("handlers", []), ("level", logging.WARNING)):
+        monkeypatch.setattr(logging.getLogger(), name, value)
+    log_to_stderr(logging.WARNING)
+    bench, script = busy, busy.dispatcher._script
+
+    def logging_script(*told: Any) -> Any:
+        logging.getLogger("gym.test").warning("a warning of %s", told[0])
+        print("a record")
+        return script(*told)
+
+    with terminal() as (stream, heard):
+        bench.dispatcher._script = logging_script
+        await bench.collect(progress=stream, attempts=2, concurrency=1)
+        stream.flush()
+        await asyncio.sleep(0.05)
+        lines = [CONTROL.sub("", line) for line in re.split(r"[\r\n]+|\x1b\[\d*[AK]", heard())]
+    warnings = [line for line in lines if "a warning of" in line]
+    assert len(warnings) == 7
+    assert all(re.fullmatch(r"\S+Z WARNING gym\.test a warning of \d-0\s*", line) for line in warnings), warnings
+    assert capsys.readouterr().out == "a record\n" * 7
 
 
 async def test_a_narrow_terminal_gets_lines_that_fit(busy: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
