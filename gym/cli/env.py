@@ -126,9 +126,11 @@ def explain(
 def examine(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Examined":
     """Composes what the options of a command name. Wrong usage if they name nothing."""
     from gym.config import examine as examined
+    from gym.manifests.deprecation import deprecated
 
     check_usage(config, model_type, overrides)
     found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type)
+    found = replace(found, problems=[*found.problems, *deprecated(found.files, Path.cwd())])
     wrong = check_providers(found.plan)
     return replace(found, problems=[*found.problems, *wrong], plan=None) if wrong else found
 

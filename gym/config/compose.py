@@ -24,7 +24,8 @@ class Composition:
     """The merged tree, the files that it came from in the order in which they were laid, and what was wrong on the way."""
 
     root: Block
-    files: list[Path] = field(default_factory=list[Path])
+    files: dict[Path, Origin] = field(default_factory=dict[Path, Origin])
+    """Each with where it was named first."""
     problems: list[Problem] = field(default_factory=list[Problem])
     complete: bool = True
     """False if some file could not be read."""
@@ -67,9 +68,9 @@ def compose(
         root = merge(root, layer)
     assert isinstance(root, Block)
     if reader.unread:  # what a file that cannot be read would have set is unknown: all else would be noise
-        return Composition(root, list(reader.seen.values()), [*reader.problems], complete=False)
+        return Composition(root, reader.seen, [*reader.problems], complete=False)
     root, problems = apply_overrides(root, [override for override in read if override.key != CONFIG_PATHS], known_keys)
-    return Composition(root, list(reader.seen.values()), [*reader.problems, *problems])
+    return Composition(root, reader.seen, [*reader.problems, *problems])
 
 
 def display_path(path: Path, cwd: Path) -> str:
@@ -84,7 +85,8 @@ class _Reader:
         self._roots = roots
         self._cwd = cwd
         self._open: list[Path] = []
-        self.seen: dict[Path, Path] = {}
+        self.seen: dict[Path, Origin] = {}
+        self._identities: set[Path] = set()
         self.layers: list[Block] = []
         self.problems: list[Problem] = []
         self.unread = False
@@ -104,7 +106,7 @@ class _Reader:
             message = f"files include each other in a circle ({' -> '.join(chain)})"
             self.problems.append(Problem("config-cycle", CONFIG_PATHS, message, "remove one of these config_paths entries", origin))
             return
-        if identity in self.seen:
+        if identity in self._identities:
             return
         block, problems = read_yaml(found, display_path(found, self._cwd))
         self.problems.extend(problems)
@@ -118,7 +120,8 @@ class _Reader:
             self.layers.append(replace(block, entries=entries))
         else:
             self.unread = True
-        self.seen[identity] = found
+        self.seen[found] = origin
+        self._identities.add(identity)
 
     def include_all(self, bases: Node) -> None:
         """Reads each file that a `config_paths` value names."""

@@ -36,6 +36,8 @@ class Examined:
     problems: list[Problem]
     plan: Plan | None
     """None if any problem is an error."""
+    files: Mapping[Path, Origin] = field(default_factory=dict[Path, Origin])
+    """What was composed, in order, each with where it was named."""
 
 
 def load(
@@ -89,7 +91,7 @@ def examine(
         files.insert(0, model_type_config(model_type, places))
     composition = compose(files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, with_env_file=with_env_file)
     if not composition.complete:
-        return Examined({}, {}, {}, _in_order(composition.problems), None)
+        return Examined({}, {}, {}, _in_order(composition.problems), None, composition.files)
     root = composition.root if model_type is None else _keep_model_type(composition.root, model_type)
     directed = resolve_directives(root)
     used = set(directed.used)
@@ -126,7 +128,7 @@ def examine(
     problems += found
     problems = _in_order(without_follow_ups(problems))
     failed = any(problem.severity == "error" for problem in problems)
-    return Examined(data, origins, history, problems, None if failed else plan)
+    return Examined(data, origins, history, problems, None if failed else plan, composition.files)
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:

@@ -42,7 +42,25 @@ def test_sarif_and_github(gym, project):
 
 def test_strict_fails_on_warnings(gym):
     assert gym("env", "validate", "-c", "base.yaml", "+nobody=null")[0] == 0
-    assert gym("env", "validate", "-c", "base.yaml", "+nobody=null", "--strict")[0] == 1
+    code, out, err = gym("env", "validate", "-c", "base.yaml", "+nobody=null", "--strict")
+    assert (code, out, err.splitlines()[-1]) == (1, "", "0 errors, 1 warning")
+    code, out, _ = gym("env", "validate", "-c", "base.yaml", "+nobody=null", "--strict", "--format", "json")
+    assert (code, json.loads(out)["valid"], json.loads(out)["problems"][0]["severity"]) == (1, False, "warning")
+    assert gym("env", "validate", "-c", "base.yaml", "--strict")[0] == 0
+
+
+def test_a_deprecated_config_in_use_is_a_warning(gym, project):
+    project.write("base/manifest.yaml", "# no more than this is read here\nlifecycle: deprecated\n")
+    hint = "base.yaml is deprecated — use another config; base/manifest.yaml says what it is\n"
+    assert gym("env", "validate", "-c", "base.yaml") == (0, "Config is valid\n", f"base.yaml:1:1: warning[deprecated-config]: {hint}")
+    project.write("mine.yaml", "config_paths:\n- base.yaml\n")
+    assert gym("env", "validate", "-c", "mine.yaml") == (0, "Config is valid\n", f"mine.yaml:2:3: warning[deprecated-config]: {hint}")
+    assert gym("env", "validate", "-c", "mine.yaml", "--strict")[0] == 1
+    code, out, _ = gym("env", "validate", "--each", "mine.yaml", "--format", "json")
+    assert (code, [problem["rule"] for problem in json.loads(out)["problems"]]) == (0, ["deprecated-config"])
+    assert gym("env", "validate", "--each", "mine.yaml", "--strict")[0] == 1
+    project.write("base/manifest.yaml", "lifecycle: active\n")
+    assert gym("env", "validate", "-c", "mine.yaml", "--strict")[0] == 0
 
 
 @pytest.mark.parametrize(

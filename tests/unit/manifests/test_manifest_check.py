@@ -205,7 +205,8 @@ def test_names(path: str, name: str | None, tmp_path: Path) -> None:
 def test_every_shipped_environment_has_a_manifest_that_holds() -> None:
     checked, problems, _ = check_all([INSTALL_ROOT], INSTALL_ROOT)
     assert [str(problem) for one in checked for problem in (*one.problems, *one.stale)] == []
-    assert [str(problem) for problem in problems] == []
+    container = "benchmarks/nemotron_3.5_super/eval_container_config.yaml"  # it is made for recipes that are deprecated
+    assert [(problem.rule, problem.origin and problem.origin.path) for problem in problems] == [("deprecated-config", container)]
     for overlay in overlays([INSTALL_ROOT]):  # what composes by itself; other files are laid over a config
         if overlay.relative.parts[0] == "resources_servers" and examine_offline(overlay).plan is not None:
             assert overlay.manifest.is_file()
