@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from gym.config import Examined, Problem
-    from gym.config.plan import Plan
 
 app = typer.Typer(help="Check configurations, and start the servers that they describe.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -28,6 +27,10 @@ Config = Annotated[
 ModelType = Annotated[
     str | None,
     typer.Option("--model-type", metavar="NAME", help="Add the config of this model server, as the instance policy_model."),
+]
+AgentType = Annotated[
+    str | None,
+    typer.Option("--agent-type", metavar="NAME", help="Put this harness in the place of every environment's agent, where it is allowed."),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -49,6 +52,7 @@ def validate(
     overrides: Overrides = None,
     config: Config = None,
     model_type: ModelType = None,
+    agent_type: AgentType = None,
     output: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.TEXT,
     strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings too.")] = False,
     manifest: Annotated[
@@ -69,14 +73,14 @@ def validate(
     from gym.config.checks import check_not_empty
 
     if manifest or all or each:
-        if config or model_type or (overrides and not each) or (bool(manifest) + all + each) > 1:
+        if config or model_type or agent_type or (overrides and not each) or (bool(manifest) + all + each) > 1:
             raise typer.BadParameter("give a configuration, --manifest, --all or --each, and one of them only")
         problems, said = manifests.check(manifest or [], sync, _files(overrides) if each else [])
         failed = any(problem.severity == "error" for problem in problems)
     else:
         if sync:
             raise typer.BadParameter("--sync goes with --manifest FILE, --all or --each")
-        examined = examine(config, model_type, overrides)
+        examined = examine(config, model_type, overrides, agent_type)
         problems, said = [*examined.problems, *check_not_empty(examined.plan)], "Config is valid"
         failed = examined.plan is None or not examined.plan.instances
     failed = failed or (strict and bool(problems))
@@ -91,7 +95,7 @@ def validate(
 
 
 @app.command()
-def resolve(overrides: Overrides = None, config: Config = None, model_type: ModelType = None) -> None:
+def resolve(overrides: Overrides = None, config: Config = None, model_type: ModelType = None, agent_type: AgentType = None) -> None:
     """Print what a configuration comes to.
 
     As YAML, with everything inherited and filled in, and with secrets masked.
@@ -99,7 +103,7 @@ def resolve(overrides: Overrides = None, config: Config = None, model_type: Mode
     from gym.config import masked
     from gym.config.yamlfile import to_yaml
 
-    examined = examine(config, model_type, overrides)
+    examined = examine(config, model_type, overrides, agent_type)
     report(examined.problems)
     if examined.resolved or examined.plan is not None:
         typer.echo(to_yaml(masked(examined.resolved)), nl=False)
@@ -113,35 +117,32 @@ def explain(
     overrides: Overrides = None,
     config: Config = None,
     model_type: ModelType = None,
+    agent_type: AgentType = None,
 ) -> None:
     """Say where a value was set, and what it overrode."""
     if not key.strip("."):
         raise typer.BadParameter("KEY is empty: name a dotted key, such as default_host")
     from gym.config.explain import explain as explained
 
-    for line in explained(examine(config, model_type, overrides), key):
+    for line in explained(examine(config, model_type, overrides, agent_type), key):
         typer.echo(line)
 
 
-def examine(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Examined":
+def examine(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> "Examined":
     """Composes what the options of a command name. Wrong usage if they name nothing."""
     from gym.config import examine as examined
-    from gym.manifests.deprecation import deprecated
+    from gym.config.errors import in_order
+    from gym.manifests.lifecycle import check_lifecycle
 
-    check_usage(config, model_type, overrides)
-    found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type)
-    found = replace(found, problems=[*found.problems, *deprecated(found.files, Path.cwd())])
-    wrong = check_providers(found.plan)
-    return replace(found, problems=[*found.problems, *wrong], plan=None) if wrong else found
+    check_usage(config, model_type, overrides, agent_type)
+    found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type, agent_type=agent_type)
+    problems, plan = [*found.problems, *check_lifecycle(found.files, Path.cwd())], found.plan
+    if found.sandbox_providers:
+        from gym.sandbox.lint import check_sandboxes
 
-
-def check_providers(plan: "Plan | None") -> "list[Problem]":
-    """What is wrong with the options of sandbox providers, which `gym.config` does not know."""
-    if plan is None or not plan.sandbox_providers:
-        return []
-    from gym.sandbox.registry import check_blocks
-
-    return check_blocks(plan)
+        wrong = check_sandboxes(found)
+        problems, plan = [*problems, *wrong], None if wrong else plan
+    return replace(found, problems=in_order(problems), plan=plan)
 
 
 def _files(arguments: list[str] | None) -> list[Path]:
@@ -154,12 +155,16 @@ def _files(arguments: list[str] | None) -> list[Path]:
     return [Path(argument) for argument in arguments]
 
 
-def check_usage(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> None:
+def check_usage(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> None:
     """Raises a usage error (exit 2) if there is no config to work on, or an argument is no override."""
     if "" in (config or []):
         raise typer.BadParameter("--config is empty: name a file")
-    if model_type is not None and not all(part and part.strip(".") for part in model_type.split("/")):
-        raise typer.BadParameter(f"--model-type '{model_type}' is not the name of a model server, such as openai_model")
+    for option, value, what in (
+        ("--model-type", model_type, "a model server, such as openai_model"),
+        ("--agent-type", agent_type, "an agent, such as opencode_agent"),
+    ):
+        if value is not None and not all(part and part.strip(".") for part in value.split("/")):
+            raise typer.BadParameter(f"{option} '{value}' is not the name of {what}")
     check_overrides(overrides)
     if not config and not model_type and not any("config_paths=" in text for text in overrides or []) and not Path("env.yaml").is_file():
         raise typer.BadParameter("name at least one config file: --config FILE")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gym.cli.env import Config, ModelType, Overrides
+from gym.cli.env import AgentType, Config, ModelType, Overrides
 from gym.cli.loop import run_to_end
 from gym.cli.serving import plan_to_run, servers
 from gym.cli.telling import say_closing, say_opening, say_record
@@ -46,6 +46,7 @@ def run(
     overrides: Overrides = None,
     config: Config = None,
     model_type: ModelType = None,
+    agent_type: AgentType = None,
     input: Annotated[Path | None, typer.Option("--input", "-i", metavar="FILE", help="Rows, as JSONL; else a data set is used.")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="A data set of the configuration.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The agent instance to run rows with.")] = None,
@@ -107,7 +108,8 @@ def run(
         output, input, dataset, agent, env, limit, concurrency, num_repeats, attempts, overwrite, resume, allow_unsafe_resume, shard
     )
     check_before_start(output, overwrite=overwrite, resume=resume, inputs=[input] if input is not None else [])
-    plan = None if no_serve and not config and not model_type and not overrides else plan_to_run(config, model_type, overrides)
+    named = config or model_type or agent_type or overrides
+    plan = None if no_serve and not named else plan_to_run(config, model_type, overrides, agent_type)
     if plan is not None:
         # What is wrong with these is said before anything is started.
         options = request.options(plan.datasets, plan.settings.agent_name)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gym.cli.env import Config, ModelType, Overrides, before_a_run, examine, report
+from gym.cli.env import AgentType, Config, ModelType, Overrides, before_a_run, examine, report
 
 if TYPE_CHECKING:
     from gym.config.plan import Plan
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 RunId = Annotated[str | None, typer.Option("--run", metavar="ID", help="Which run, where several are up.")]
 
 
-def plan_of(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
+def plan_of(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> "Plan":
     """The plan of a configuration; its problems go to stderr, and errors end the command."""
-    examined = examine(config, model_type, overrides)
+    examined = examine(config, model_type, overrides, agent_type)
     report(before_a_run(examined.problems))
     if examined.plan is None:
         raise typer.Exit(1)
@@ -31,6 +31,7 @@ def start(
     overrides: Overrides = None,
     config: Config = None,
     model_type: ModelType = None,
+    agent_type: AgentType = None,
     log_dir: Annotated[Path | None, typer.Option("--log-dir", metavar="DIR", help="Write the servers' logs here, and keep them.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a record on stdout once the servers are ready.")] = False,
 ) -> None:
@@ -38,7 +39,7 @@ def start(
 
     The first Ctrl-C lets running episodes end, the second cancels them, the third kills the servers.
     """
-    plan = plan_of(config, model_type, overrides)
+    plan = plan_of(config, model_type, overrides, agent_type)
     import uvloop
 
     from gym.config.errors import UserError
@@ -62,6 +63,7 @@ def prefetch(
     overrides: Overrides = None,
     config: Config = None,
     model_type: ModelType = None,
+    agent_type: AgentType = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Use no network: make what the caches of uv and npm hold, and say what is missing.")
     ] = False,
@@ -73,7 +75,7 @@ def prefetch(
 
     Exit codes: 0 everything is there; 1 something could not be made, each with its reason; 2 wrong usage.
     """
-    plan = plan_of(config, model_type, overrides)
+    plan = plan_of(config, model_type, overrides, agent_type)
     from gym.harness.programs import refuse_network
     from gym.runtime.prefetch import prefetch as fetched
 

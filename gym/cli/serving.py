@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -69,18 +68,16 @@ async def servers(plan: "Plan | None", *, no_serve: bool, run_id: str | None, st
             running.hurry.set()  # every episode has ended or been cancelled: there is nothing to wait for
 
 
-def plan_to_run(config: list[str] | None, model_type: str | None, overrides: list[str] | None) -> "Plan":
+def plan_to_run(config: list[str] | None, model_type: str | None, overrides: list[str] | None, agent_type: str | None = None) -> "Plan":
     """The plan of a configuration; its warnings go to stderr. Raises ConfigErrors."""
-    from gym.cli.env import before_a_run, check_providers, check_usage, report
-    from gym.config import load
+    from gym.cli.env import before_a_run, examine, report
     from gym.config.errors import ConfigErrors
 
-    check_usage(config, model_type, overrides)
-    loaded = load([Path(path) for path in config or []], overrides or [], model_type=model_type)
-    report(before_a_run(loaded.warnings))
-    if wrong := check_providers(loaded.plan):
-        raise ConfigErrors(wrong)
-    return loaded.plan
+    examined = examine(config, model_type, overrides, agent_type)
+    if examined.plan is None:
+        raise ConfigErrors(examined.problems)
+    report(before_a_run(examined.problems))
+    return examined.plan
 
 
 def _refuse_other_config(ours: Mapping[str, str], theirs: Mapping[str, str]) -> None:

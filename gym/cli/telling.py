@@ -60,8 +60,8 @@ def _count(number: int, what: str) -> str:
 
 def _closing_lines(summary: "Summary") -> list[str]:
     lines = [_account(summary)]
-    if summary.problem is None and (summary.coverage.failed or summary.coverage.masked):
-        lines += _first_failure(summary.files.failures)
+    if summary.problem is None:
+        lines += _first_failure(summary.files.failures)  # also of attempts that were made good: somebody broke
     return lines
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gym.config.errors import Problem, did_you_mean, shown
-from gym.config.overrides import COMMAND_LINE, Override, apply_overrides, read_override
+from gym.config.overrides import COMMAND_LINE, FieldsOf, Override, apply_overrides, read_override
 from gym.config.plan import Origin
 from gym.config.roots import ENV_FILE, find_file
 from gym.config.tree import Block, Items, Leaf, Node, from_plain, merge
@@ -39,6 +39,7 @@ def compose(
     cwd: Path,
     known_keys: Collection[str] = (),
     with_env_file: bool = True,
+    fields_of: FieldsOf = lambda _: (),
 ) -> Composition:
     """Composes files and overrides; problems are collected in the result, nothing is raised."""
     reader = _Reader(roots, cwd)
@@ -69,7 +70,7 @@ def compose(
     assert isinstance(root, Block)
     if reader.unread:  # what a file that cannot be read would have set is unknown: all else would be noise
         return Composition(root, reader.seen, [*reader.problems], complete=False)
-    root, problems = apply_overrides(root, [override for override in read if override.key != CONFIG_PATHS], known_keys)
+    root, problems = apply_overrides(root, [override for override in read if override.key != CONFIG_PATHS], known_keys, fields_of)
     return Composition(root, reader.seen, [*reader.problems, *problems])
 
 

@@ -72,6 +72,16 @@ def without_follow_ups(problems: Sequence[Problem]) -> list[Problem]:
     return [problem for problem in problems if not problem.lacks or problem.lacks not in meant]
 
 
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Without repetition, by file and position; what stands nowhere comes first."""
+
+    def place(problem: Problem) -> tuple[str, int, int]:
+        origin = problem.origin
+        return ("", 0, 0) if origin is None else (origin.path, origin.line, origin.column)
+
+    return sorted(dict.fromkeys(problems), key=place)
+
+
 def printable(line: str) -> str:
     """`line` with control characters spelt out: names and values in it are the user's, and a terminal would obey them."""
     if line.isprintable():

@@ -6,7 +6,7 @@ class.
 """
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,10 +18,12 @@ from gym.config.errors import Problem, did_you_mean
 from gym.config.packages import implementation_package
 from gym.config.plan import Origin
 from gym.config.roots import find_implementation, implementation_names
-from gym.config.schema import BASE_CONFIGS, Kind, ServerConfig
+from gym.config.schema import BASE_CONFIGS, KINDS, Kind, ServerConfig
+from gym.config.tree import KeyPath
 
 CONFIG_MODULE = "config.py"
 CONFIG_CLASS = "Config"
+_BLOCK_DEPTH = 3  # <instance>.<kind>.<implementation>
 
 
 @dataclass
@@ -61,6 +63,14 @@ def find(kind: Kind, name: str, roots: Sequence[Path], *, key_path: str, origin:
             directory, open_model(kind), [Problem("broken-implementation", key_path, message, hint, Origin(str(path), 1, 1))]
         )
     return Implementation(directory, model)
+
+
+def implementation_fields(path: KeyPath, roots: Sequence[Path]) -> Collection[str]:
+    """The fields of the implementation whose block stands at a key path; empty if that is none."""
+    kinds: list[Kind] = [kind for kind in KINDS if path[1:2] == (kind,)]
+    if len(path) != _BLOCK_DEPTH or not kinds:
+        return ()
+    return find(kinds[0], str(path[2]), roots, key_path="", origin=Origin(""), remote=False).model.model_fields
 
 
 @cache

@@ -5,15 +5,18 @@ interpolate, type, refer, route, check. Starts nothing, imports no app, touches 
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gym.config.errors import ConfigErrors, Problem, without_follow_ups
+from gym.config.errors import ConfigErrors, Problem, in_order, without_follow_ups
 from gym.config.plan import Origin, Plan
-from gym.config.roots import find_implementation, model_type_config, search_roots
+from gym.config.roots import find_implementation, search_roots, type_config
 from gym.config.schema import KINDS, Kind, Settings
+
+if TYPE_CHECKING:
+    from gym.config.tree import Block, KeyPath
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,18 @@ class Examined:
     problems: list[Problem]
     plan: Plan | None
     """None if any problem is an error."""
+    sandbox_providers: Mapping[str, "Block"] = field(default_factory=dict[str, "Block"])
+    """Provider blocks by name, not checked any further than that each names one provider."""
+    unresolved: "Collection[KeyPath]" = ()
+    """Paths that have no value because of a problem."""
     files: Mapping[Path, Origin] = field(default_factory=dict[Path, Origin])
-    """What was composed, in order, each with where it was named."""
+    """What was composed, in order, each with where it was named first."""
+
+    def origin_of(self, path: "KeyPath") -> Origin | None:
+        """Where the value at a path was written, or its nearest ancestor."""
+        from gym.config.tree import dotted
+
+        return next((found for end in range(len(path), 0, -1) if (found := self.origins.get(dotted(path[:end])))), None)
 
 
 def load(
@@ -45,6 +58,7 @@ def load(
     overrides: Sequence[str] = (),
     *,
     model_type: str | None = None,
+    agent_type: str | None = None,
     roots: Sequence[Path] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -53,11 +67,12 @@ def load(
 
     `configs` are files, later ones over earlier ones; relative paths are looked for in `roots` (by
     default the working directory, `GYM_EXTRA_ROOTS`, the install root). `overrides` are in Hydra's
-    grammar. `model_type` adds a shipped model server as `policy_model`, below everything else.
+    grammar. `model_type` adds a shipped model server as `policy_model`, below everything else; `agent_type`
+    puts a shipped harness in the place of every environment's agent.
 
-    Raises `ConfigErrors` with every problem found, or `UserError` for an unknown `model_type`.
+    Raises `ConfigErrors` with every problem found, or `UserError` for an unknown `model_type` or `agent_type`.
     """
-    examined = examine(configs, overrides, model_type=model_type, roots=roots, env=env, cwd=cwd)
+    examined = examine(configs, overrides, model_type=model_type, agent_type=agent_type, roots=roots, env=env, cwd=cwd)
     if examined.plan is None:
         raise ConfigErrors(examined.problems)
     return Loaded(examined.plan, examined.problems)
@@ -68,6 +83,7 @@ def examine(
     overrides: Sequence[str] = (),
     *,
     model_type: str | None = None,
+    agent_type: str | None = None,
     roots: Sequence[Path] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -75,10 +91,12 @@ def examine(
 ) -> Examined:
     """As `load`, but problems are returned beside whatever could be composed. `with_env_file=False` leaves out local settings."""
     # YAML is imported with these: a server process that only needs the types does not pay for it
+    from gym.config.agent_type import swap_agents
     from gym.config.blocks import sort_blocks
     from gym.config.checks import check_secrets
     from gym.config.compose import compose, display_path
     from gym.config.directives import resolve_directives
+    from gym.config.implementations import implementation_fields
     from gym.config.interpolate import Interpolator, uses
     from gym.config.planning import make_plan
     from gym.config.tree import Block, Leaf, dotted, plain, walk
@@ -88,12 +106,23 @@ def examine(
     places = list(roots) if roots is not None else search_roots(base, environment)
     files: list[Path | str] = list(configs)
     if model_type is not None:
-        files.insert(0, model_type_config(model_type, places))
-    composition = compose(files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, with_env_file=with_env_file)
+        files.insert(0, type_config("responses_api_models", "--model-type", model_type, places))
+    if agent_type is not None:
+        files.insert(0, type_config("responses_api_agents", "--agent-type", agent_type, places))
+
+    def fields_of(path: "KeyPath") -> Collection[str]:
+        return implementation_fields(path, places)
+
+    composition = compose(
+        files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, with_env_file=with_env_file, fields_of=fields_of
+    )
     if not composition.complete:
-        return Examined({}, {}, {}, _in_order(composition.problems), None, composition.files)
+        return Examined({}, {}, {}, in_order(composition.problems), None, files=composition.files)
     root = composition.root if model_type is None else _keep_model_type(composition.root, model_type)
     directed = resolve_directives(root)
+    if agent_type is not None:
+        swapped = swap_agents(directed.root, agent_type, directed.templates, places)
+        directed = replace(directed, root=swapped.root, problems=[*directed.problems, *swapped.problems])
     used = set(directed.used)
     for _, node in walk(directed.root):
         if isinstance(node, Leaf) and isinstance(node.value, str) and "${" in node.value:
@@ -126,25 +155,14 @@ def examine(
         data=data,
     )
     problems += found
-    problems = _in_order(without_follow_ups(problems))
+    problems = in_order(without_follow_ups(problems))
     failed = any(problem.severity == "error" for problem in problems)
-    return Examined(data, origins, history, problems, None if failed else plan, composition.files)
-
-
-def _in_order(problems: list[Problem]) -> list[Problem]:
-    """Without repetition, by file and position; what stands nowhere comes first."""
-
-    def place(problem: Problem) -> tuple[str, int, int]:
-        origin = problem.origin
-        return ("", 0, 0) if origin is None else (origin.path, origin.line, origin.column)
-
-    return sorted(dict.fromkeys(problems), key=place)
+    providers = {name: block for name in blocks.providers if isinstance(block := resolved.entries.get(name), Block)}
+    return Examined(data, origins, history, problems, None if failed else plan, providers, interpolator.broken, composition.files)
 
 
 def _keep_model_type(root: Any, model_type: str) -> Any:
     """`--model-type` wins over another implementation that a file gives to `policy_model`."""
-    from dataclasses import replace
-
     from gym.config.tree import Block, assign, at
 
     path = ("policy_model", "responses_api_models")

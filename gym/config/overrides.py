@@ -7,7 +7,7 @@ key counts as existing also where an inherited block or the top-level settings h
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -147,14 +147,20 @@ def _quoting(text: str) -> str | None:
     return f"if the value is text, quote it: '{key}=\"{value}\"'"
 
 
-def apply_overrides(root: Block, overrides: Sequence[Override], known_keys: Collection[str]) -> tuple[Block, list[Problem]]:
+FieldsOf = Callable[[KeyPath], Collection[str]]
+"""What the block at a path may hold beside what a file says of it; empty where nobody knows."""
+
+
+def apply_overrides(
+    root: Block, overrides: Sequence[Override], known_keys: Collection[str], fields_of: FieldsOf = lambda _: ()
+) -> tuple[Block, list[Problem]]:
     """The tree with the overrides applied in their order, and the problems with those that cannot be.
 
-    `known_keys` are top-level keys that may be set although no file mentions them.
+    `known_keys` are top-level keys that may be set although no file mentions them; `fields_of` is asked for a did-you-mean.
     """
     problems: list[Problem] = []
     for override in overrides:
-        applied = _apply(root, override, known_keys)
+        applied = _apply(root, override, known_keys, fields_of)
         if isinstance(applied, Problem):
             problems.append(applied)
         else:
@@ -162,13 +168,13 @@ def apply_overrides(root: Block, overrides: Sequence[Override], known_keys: Coll
     return root, problems
 
 
-def _apply(root: Block, override: Override, known_keys: Collection[str]) -> Block | Problem:
+def _apply(root: Block, override: Override, known_keys: Collection[str], fields_of: FieldsOf) -> Block | Problem:
     path = override.path
     existing = find_inherited(root, path)
     if override.action == "delete":
         return _delete(root, override, existing)
     if override.action == "change" and existing is None and path[0] not in known_keys:
-        hint = _nearest(root, path, override) or f"to add a new key write +{override.display}"
+        hint = _nearest(root, path, override, fields_of) or f"to add a new key write +{override.display}"
         return Problem("override-unknown-key", override.key, f"there is no such key to override ({override.display})", hint, COMMAND_LINE)
     may_add = existing is None or is_null(existing) or is_missing(existing) or override.is_container
     if override.action == "add" and isinstance(existing, Leaf) and not may_add:
@@ -229,17 +235,20 @@ def _find(root: Block, node: Node | None, path: KeyPath, depth: int) -> Node | N
     return None
 
 
-def _nearest(root: Block, path: KeyPath, override: Override) -> str:
+def _nearest(root: Block, path: KeyPath, override: Override, fields_of: FieldsOf = lambda _: ()) -> str:
     """A did-you-mean for the first part of the path that exists nowhere."""
     for end in range(1, len(path) + 1):
         if find_inherited(root, path[:end]) is not None:
             continue
         parent = find_inherited(root, path[: end - 1])
         names = [name for name in parent.entries if not name.startswith("_")] if isinstance(parent, Block) else []
-        near = closest(str(path[end - 1]), names)
-        if near is None:
+        fields = fields_of(path[: end - 1])
+        near = closest(str(path[end - 1]), [*names, *fields])
+        if near is None or str(path[end - 1]) in fields:
             return ""
         better = ".".join(str(part) for part in (*path[: end - 1], near, *path[end:]))
+        if near not in names:
+            return f"did you mean '+{better}'?"
         plus = f"; to add a new key write +{override.display}" if override.action == "change" else ""
         return f"did you mean '{better}'?{plus}"
     return ""

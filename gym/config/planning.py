@@ -9,15 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import BaseModel
+
 from gym.config import budgets, checks
 from gym.config.blocks import Blocks, InstanceBlock
-from gym.config.datasets import Declared, check_dataset, declared, locate_dataset
+from gym.config.datasets import Declared, check_dataset, declared, locate_dataset, path_hint
 from gym.config.errors import Problem, closest
 from gym.config.implementations import find
 from gym.config.plan import Instance, Origin, Plan
 from gym.config.references import References, check_pairings, environment_routes, find_references, route_tasksets
-from gym.config.schema import AgentConfig, Auth, ResourcesServerConfig, ServerConfig, Settings
-from gym.config.tree import Block, KeyPath, Leaf, Node, at, dotted, plain
+from gym.config.roots import find_file
+from gym.config.schema import AgentConfig, Auth, MustExist, ResourcesServerConfig, ServerConfig, Settings
+from gym.config.tree import Block, KeyPath, Leaf, Node, at, dotted, origin_of, plain
 from gym.config.validate import validate
 
 
@@ -43,7 +46,7 @@ def make_plan(
     datasets: list[Declared] = []
     complete = not blocks.faulty
     for instance in instances:
-        built = _instance(instance, references, broken, roots, cwd, problems)
+        built = _instance(instance, references, resolved, broken, roots, cwd, problems)
         if built is None:
             complete = False
             continue
@@ -92,6 +95,7 @@ def _settings(blocks: Blocks, resolved: Block, broken: set[KeyPath], cwd: Path, 
     problems += found
     if settings is None:
         return None
+    problems += _missing_files(settings.auth, ("auth",), resolved, [cwd], cwd) if isinstance(settings.auth, Auth) else []
     update: dict[str, Any] = {}
     if settings.cache_dir is not None:
         update["cache_dir"] = cwd / settings.cache_dir.expanduser()
@@ -105,7 +109,13 @@ def _nullable(key: str) -> bool:
 
 
 def _instance(
-    instance: InstanceBlock, references: References, broken: set[KeyPath], roots: Sequence[Path], cwd: Path, problems: list[Problem]
+    instance: InstanceBlock,
+    references: References,
+    resolved: Block,
+    broken: set[KeyPath],
+    roots: Sequence[Path],
+    cwd: Path,
+    problems: list[Problem],
 ) -> Instance | None:
     url = instance.block.entries.get("url")
     remote = isinstance(url, Leaf) and url.value is not None
@@ -121,6 +131,8 @@ def _instance(
     directory = implementation.directory
     if directory is not None and not remote:
         problems += _check_entrypoint(instance, directory, config)
+    if not remote:
+        problems += _missing_files(config, instance.path, resolved, roots, cwd)
     if remote and "entrypoint" in instance.block.entries:
         origin = instance.block.entries["entrypoint"].origin
         message = "stands beside url: an instance that runs elsewhere is not started here"
@@ -136,6 +148,18 @@ def _instance(
         raw=cast("dict[str, Any]", plain(instance.block)),
         references={dotted(found.path): found.ref for found in references.of[instance.name]},
     )
+
+
+def _missing_files(config: BaseModel, path: KeyPath, resolved: Block, roots: Sequence[Path], cwd: Path) -> list[Problem]:
+    """Files that fields of a model name, and that are not there."""
+    problems: list[Problem] = []
+    for name, info in type(config).model_fields.items():
+        file: Path | None = getattr(config, name) if any(isinstance(mark, MustExist) for mark in info.metadata) else None
+        if file is not None and find_file(file.expanduser(), roots) is None:
+            key = (*path, name)
+            hint = path_hint(cwd / file, roots, cwd)
+            problems.append(Problem("file-missing", dotted(key), f"there is no such file ({cwd / file})", hint, origin_of(resolved, key)))
+    return problems
 
 
 def _doubtful_keys(instance: InstanceBlock, model: type[ServerConfig], config: ServerConfig) -> list[Problem]:

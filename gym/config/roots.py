@@ -24,12 +24,13 @@ def search_roots(cwd: Path | None = None, env: Mapping[str, str] | None = None) 
 
 
 def find_implementation(kind: str, name: str, roots: Sequence[Path] | None = None) -> Path | None:
-    """The folder of an implementation, e.g. `…/resources_servers/swebench`, or None if no root has it."""
-    for root in search_roots() if roots is None else roots:
-        folder = root / kind / name
-        if folder.is_dir():
-            return folder
-    return None
+    """The folder of an implementation, e.g. `…/resources_servers/swebench`, or None if no root has it.
+
+    A folder without a program (rows that were prepared below a working directory) hides none of a later root.
+    """
+    places = search_roots() if roots is None else roots
+    folders = [folder for root in places if (folder := root / kind / name).is_dir()]
+    return next((folder for folder in folders if any(folder.glob("*.py"))), folders[0] if folders else None)
 
 
 def implementation_names(kind: str, roots: Sequence[Path]) -> list[str]:
@@ -51,16 +52,16 @@ def find_file(path: Path, roots: Sequence[Path]) -> Path | None:
     return None
 
 
-def model_type_config(name: str, roots: Sequence[Path]) -> Path:
-    """The path, relative to a root, of the file that `--model-type NAME` or `--model-type NAME/FLAVOUR` adds.
+def type_config(kind: str, option: str, name: str, roots: Sequence[Path]) -> Path:
+    """The path, relative to a root, of the file that `--model-type NAME` or `NAME/FLAVOUR` adds, or `--agent-type`.
 
     Raises `UserError` if no root has it.
     """
     from gym.config.errors import UserError, did_you_mean
 
     implementation, _, flavour = name.partition("/")
-    path = Path("responses_api_models") / implementation / "configs" / f"{flavour or implementation}.yaml"
+    path = Path(kind) / implementation / "configs" / f"{flavour or implementation}.yaml"
     if find_file(path, roots) is None:
-        hint = did_you_mean(implementation, implementation_names("responses_api_models", roots))
-        raise UserError(f"--model-type {name}: there is no {path} in {', '.join(map(str, roots))}" + (f" — {hint}" if hint else ""))
+        hint = did_you_mean(implementation, implementation_names(kind, roots))
+        raise UserError(f"{option} {name}: there is no {path} in {', '.join(map(str, roots))}" + (f" — {hint}" if hint else ""))
     return path

@@ -22,6 +22,10 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", protected_namespaces=(), defer_build=True)
 
 
+class MustExist:
+    """Marks a field that names a file: it is looked for as every path of a configuration is, and missed before anything starts."""
+
+
 class ServerRef(BaseModel, extra="forbid", frozen=True):
     """A reference to another instance."""
 
@@ -158,6 +162,11 @@ class AgentConfig(ServerConfig):
     session_receipt_seconds: float = Field(default=3_600, gt=0)
     """How long the answer of a closed session is kept, for a caller that asks once more."""
 
+    @property
+    def in_sandbox(self) -> bool:
+        """Whether it works inside the task's sandbox, and calls its model from there."""
+        return False
+
 
 class ModelConfig(ServerConfig):
     """A model server: the policy model, and the record of every call to it."""
@@ -228,7 +237,7 @@ class HeadServer(Section):
 class Auth(Section):
     """Where the run's bearer token comes from; without it a fresh one is made."""
 
-    token_file: Path | None = None
+    token_file: Annotated[Path | None, MustExist()] = None
 
 
 def _off(value: Any) -> Any:

@@ -201,8 +201,11 @@ def _read(text: str, shown_path: str, problems: list[Problem]) -> Node | None:
     loader = _Loader(text)
     try:
         root = loader.get_single_node()
+        if root is None:
+            return None
         reader = _Reader(loader, shown_path, problems)
-        return None if root is None else reader.read(root, reader.origin(root.start_mark), "")
+        start = Origin(shown_path, 1, 1) if isinstance(root, yaml.MappingNode) else reader.origin(root.start_mark)
+        return reader.read(root, start, "")
     finally:
         loader.dispose()
 

@@ -22,7 +22,7 @@ class HarnessConfig(AgentConfig):
 
     @property
     def in_sandbox(self) -> bool:
-        """Whether the harness's bundle is needed; a subclass may know of another way."""
+        """Whether the harness's bundle is needed, and its model called from the sandbox; a subclass may know of another way."""
         return True
 
 

@@ -12,10 +12,10 @@ from typing import Any, cast
 from gym.config import Examined, examine
 from gym.config.plan import Instance, Plan, Route
 from gym.config.roots import search_roots
-from gym.manifests.deprecation import deprecated
+from gym.manifests.lifecycle import check_lifecycle
 from gym.manifests.places import Overlay
 from gym.manifests.schema import ManifestDataset
-from gym.sandbox.registry import check_blocks
+from gym.sandbox.lint import check_sandboxes
 
 _GIVEN = {"policy_base_url": "http://127.0.0.1:1/v1", "policy_api_key": "x", "policy_model_name": "policy"}
 _STAND_IN = "scripted_model"
@@ -46,8 +46,8 @@ def examine_offline(overlay: Overlay) -> Examined:
     found = examine([overlay.path], given, model_type=model_type, roots=roots, env={}, with_env_file=False)
     allowed = _NOT_PREPARED if overlay.is_recipe else _NOT_PREPARED | _LEFT_TO_USERS
     problems = [problem for problem in found.problems if problem.rule not in allowed]
-    problems += deprecated(found.files, Path.cwd(), overlay.path)
-    return replace(found, problems=problems if found.plan is None else [*problems, *check_blocks(found.plan)])
+    problems += check_lifecycle(found.files, Path.cwd(), overlay.path)
+    return replace(found, problems=[*problems, *check_sandboxes(found)])
 
 
 def composition_of(plan: Plan) -> Composition:

@@ -35,6 +35,7 @@ class RunSettings(Section):
 
     config: Texts = Field(default_factory=list[str])
     model_type: str | None = None
+    agent_type: str | None = None
     overrides: Texts = Field(default_factory=list[str])
     input: str | None = None
     dataset: str | None = None
@@ -69,7 +70,7 @@ class BatchRun(RunSettings):
     def arguments(self) -> list[str]:
         """The arguments of `gym eval run`, without those for its output."""
         told = [word for config in self.config for word in ("--config", config)]
-        for option in ("model_type", "input", "dataset", "agent", "env", "limit", "concurrency", "num_repeats", "attempts"):
+        for option in ("model_type", "agent_type", "input", "dataset", "agent", "env", "limit", "concurrency", "num_repeats", "attempts"):
             value = getattr(self, option)
             if value is not None:
                 told += [f"--{option.replace('_', '-')}", str(value)]

@@ -4,16 +4,15 @@ A block is `<name>: {<provider>: {options}, default_metadata: {...}}`. Invariant
 loads no provider, so that a configuration can be linted in the time that it takes to read it.
 """
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pydantic import ValidationError
-
-from gym.config.errors import Problem
-from gym.config.plan import Plan
+from gym.config.errors import Problem, did_you_mean, shown
+from gym.config.plan import Origin
 from gym.config.schema import Section
+from gym.config.tree import Block, KeyPath, from_plain, is_null, plain
+from gym.config.validate import validate
 from gym.sandbox.provider import Provider
 from gym.sandbox.providers import docker_options, local_options
 
@@ -44,38 +43,40 @@ class ProviderBlock:
 
 def read_block(name: str, block: Mapping[str, Any]) -> ProviderBlock:
     """Check the block called `name`; ProviderBlockError says what is wrong with which key."""
-    providers = [key for key in block if key != _METADATA]
+    checked, problems = check_block(name, cast("Block", from_plain(block, Origin(name))))
+    if checked is None:
+        first = problems[0]
+        raise ProviderBlockError(first.key_path, f"{first.message} — {first.hint}" if first.hint else first.message)
+    return checked
+
+
+def check_block(name: str, block: Block, unresolved: Collection[KeyPath] = ()) -> tuple[ProviderBlock | None, list[Problem]]:
+    """The block as its model, or None and everything that is wrong with it; `unresolved` are paths that were reported already."""
+    metadata = block.entries.get(_METADATA)
+    providers = [key for key in block.entries if key != _METADATA]
     if len(providers) != 1:
-        found = ", ".join(providers) or "none"
-        raise ProviderBlockError(name, f"a sandbox provider block names exactly one provider of {_known()} (found: {found})")
+        message = f"a sandbox provider block takes one provider (found: {', '.join(providers) or 'none'})"
+        return None, [Problem("two-providers", name, message, f"name one of: {_known()}", block.origin)]
     provider = providers[0]
+    body = block.entries[provider]
     if provider not in OPTIONS:
-        raise ProviderBlockError(f"{name}.{provider}", f"unknown sandbox provider{_hint(provider, list(OPTIONS))} (known: {_known()})")
-    metadata = cast("object", block.get(_METADATA) or {})
-    if not isinstance(metadata, Mapping) or not all(isinstance(value, str) for value in cast("Mapping[str, Any]", metadata).values()):
-        raise ProviderBlockError(f"{name}.{_METADATA}", "must map names to strings")
-    try:
-        options = OPTIONS[provider].model_validate(block[provider] or {})
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join([name, provider, *map(str, first["loc"])])
-        if first["type"] == "extra_forbidden":
-            raise ProviderBlockError(key, f"unknown key{_hint(str(first['loc'][-1]), _siblings(provider, first['loc']))}") from None
-        said = first["msg"].removeprefix("Value error, ")
-        raise ProviderBlockError(key, f"{said[:1].lower()}{said[1:]} (got {first['input']!r})") from None
-    return ProviderBlock(name, provider, options, dict(cast("Mapping[str, str]", metadata)))
-
-
-def check_blocks(plan: Plan) -> list[Problem]:
-    """What is wrong with the provider blocks of a plan, the first of each."""
+        hint = did_you_mean(provider, OPTIONS, otherwise=f"name one of: {_known()}")
+        return None, [Problem("unknown-provider", f"{name}.{provider}", "is not a sandbox provider", hint, body.origin)]
     problems: list[Problem] = []
-    for name, block in plan.sandbox_providers.items():
-        try:
-            read_block(name, block)
-        except ProviderBlockError as error:
-            origin = plan.origins.get(error.key) or plan.origins.get(name)
-            problems.append(Problem("sandbox-provider", error.key, error.problem, "see docs/sandbox.md", origin))
-    return problems
+    labels = cast("object", {} if metadata is None else plain(metadata) or {})
+    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in cast("dict[str, Any]", labels).values()):
+        where = metadata.origin if metadata is not None else block.origin
+        problems.append(Problem("wrong-value", f"{name}.{_METADATA}", "does not map names to text", "write {name: text}", where))
+    if is_null(body):
+        body = Block({}, body.origin)
+    if not isinstance(body, Block):
+        message = f"should be a mapping of options ({shown(plain(body))})"
+        return None, [*problems, Problem("wrong-value", f"{name}.{provider}", message, f"write {provider}: {{…}}", body.origin)]
+    options, found = validate(OPTIONS[provider], (name, provider), body, unresolved)
+    problems += found
+    if options is None or problems:
+        return None, problems
+    return ProviderBlock(name, provider, options, cast("dict[str, str]", labels)), []
 
 
 def provider_from_block(name: str, block: Mapping[str, Any]) -> Provider:
@@ -97,20 +98,3 @@ def provider_from_block(name: str, block: Mapping[str, Any]) -> Provider:
 
 def _known() -> str:
     return ", ".join(sorted(OPTIONS))
-
-
-def _hint(word: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f" (known: {', '.join(sorted(known))})" if known else ""
-
-
-def _siblings(provider: str, location: tuple[int | str, ...]) -> list[str]:
-    """The keys that are allowed where the last one of `location` stands."""
-    model: type[Section] = OPTIONS[provider]
-    for part in location[:-1]:
-        fields = {field.alias or name: field for name, field in model.model_fields.items()}
-        inner = fields[str(part)].annotation if str(part) in fields else None
-        if not (isinstance(inner, type) and issubclass(inner, Section)):
-            return []
-        model = inner
-    return [field.alias or name for name, field in model.model_fields.items()]

@@ -2,11 +2,11 @@
 
 import re
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gym.config.schema import ModelConfig, Section
+from gym.config.schema import ModelConfig, MustExist, Section
 
 
 class Call(Section):
@@ -87,7 +87,7 @@ class Rule(Section):
 class Config(ModelConfig):
     """Where the steps come from: the request's `metadata.script` (JSON), then `rules`, then the rules of the file `script`."""
 
-    script: Path | None = None
+    script: Annotated[Path | None, MustExist()] = None
     """A YAML file of rules."""
     rules: list[Rule] = Field(default_factory=list)
     """Rules that come before those of the script."""

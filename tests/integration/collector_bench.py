@@ -187,7 +187,7 @@ class Collection:
         """Begin the collection, or go on with it."""
         given = ("--no-serve",) if self.bench.up else ("--config", self.bench.runs.config)
         given = (*given, "--input", self.bench.rows, "--env", self.bench.environment, "--output", self.files.output, "--resume")
-        self.started = self.bench.runs.begin("eval", "run", *given, "--concurrency", "6", *arguments)
+        self.started = self.bench.runs.begin("eval", "run", *given, "--concurrency", "6", "--json", *arguments)
 
     @property
     def written(self) -> int:
@@ -220,9 +220,9 @@ class Collection:
         left = [str(path) for path in self.files.output.parent.rglob("*") if path.name.endswith(".tmp")]
         _must(not left, f"temporary files are left: {left}")
         _must(not self.files.attempts.exists() or code == 1, f"{self.files.attempts} is left")
-        if not self.files.coverage.exists():
+        account = self.account()
+        if account is None:
             return "not begun"
-        account = orjson.loads(self.files.coverage.read_bytes())
         numbers = {outcome: account[outcome] for outcome in Outcome}
         _must(sum(numbers.values()) == account["expected"] == ROWS, f"the account does not add up: {account}")
         _must(len(rows) == numbers["measured"] + numbers["masked"] + numbers["unscored"], f"{len(rows)} rows, but {account}")
@@ -231,6 +231,23 @@ class Collection:
         _must(len(failed) <= numbers["failed"] + numbers["owed"], f"{account}, but failed are {failed}")
         _must((code == 0) == (numbers["measured"] == ROWS), f"exit {code}, but {account}")
         return words(numbers)
+
+    def account(self) -> dict[str, Any] | None:
+        """What the run said of itself at its end; None if it had not begun. What is on file, if it could be written, is the same."""
+        done = [record for line in self.started.output.splitlines() if (record := orjson.loads(line))["event"] == "done"]
+        if not done:
+            return None
+        account = dict(done[0]["coverage"])
+        if done[0]["problem"] is None:
+            on_file = orjson.loads(self.files.coverage.read_bytes())
+            _must(on_file == on_file | account, f"said: {account}, on file: {on_file}")
+        return account
+
+    def failed(self) -> list[str]:
+        """How attempts failed, and where."""
+        return sorted(
+            {f"{line['_ng_failure_kind']} ({line['_ng_failure_stage'] or 'on the way'})" for line in lines_of(self.files.failures)}
+        )
 
     def locked(self) -> bool:
         """Whether a collector still holds the output."""

@@ -33,6 +33,8 @@ CALLERS: Mapping[str, str] = {
     "environment": "collector to environment server",
     "endpoint": "model server to the model",
 }
+ENDED = "expected ="
+"""The account, where nothing else is said of a fault."""
 AT_THE_MODEL = "6 rollouts wait for the model"
 _CONCURRENCY = 6
 _FIRST = 12
@@ -41,7 +43,7 @@ _FIRST = 12
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. `strike` does it; `told` is in the line that names it, on the terminal of those who run the collection."""
+    """One fault. `strike` does it; `told` is a pattern for the line that names it to people; empty if nobody is left to say anything."""
 
     name: str
     strike: Callable[[Collection], None]
@@ -85,7 +87,7 @@ def try_fault(collection: Collection, fault: Fault) -> Found:
         held.go.set()
     code, ended = collection.end()
     seconds = time.monotonic() - struck
-    line = told(collection, fault.told)
+    line = told(collection, fault.told) if fault.told else "what its shell says"
     bench.mend()
     return Found(ended, code, line, go_on(collection) if unfinished(ended) else "", seconds)
 
@@ -104,22 +106,29 @@ def go_on(collection: Collection) -> str:
 
 
 def told(collection: Collection, pattern: str) -> str:
-    """The line that says it, without what differs from run to run."""
+    """What people are told, without what differs from run to run: the line with `pattern`, or without one the account."""
     said = collection.started.errors
+    account = ["the account", *([f"failed attempts, the first in full: {', '.join(failed)}"] if (failed := collection.failed()) else [])]
+    if pattern == ENDED and failed:
+        pattern = "failed attempts are in .* the first, of rollout"
+    elif pattern == ENDED:
+        return account[0]
     line = next((line for line in said.splitlines() if re.search(pattern, line)), None)
     assert line is not None, f"nothing says {pattern!r}: {said}"
+    if ENDED in line or "are in" in pattern:
+        return "; ".join(account)
     for differs, word in (
-        (r"[^\s:,]*/[^\s:,]+(?=/(\w+\.(jsonl?|log|yaml)|logs)\b)", "…"),
+        (r"^[\d-]+T[\d:.]+Z [A-Z]+ [\w.]+ ", ""),
+        (r"[^\s:,]*/(?=\w+\.(jsonl?|log|yaml)\b)", "…/"),
         (r"http://127\.0\.0\.1:\d+", "http://…"),
         (r"\brollout \d+-\d+", "rollout …"),
         (r"/ng-rollout/\d+-\d+(-a\d+)?", "/ng-rollout/…"),
-        (r"\(process \d+ on [^)]+\)", "(process … on …)"),
         (r"\d+ bytes", "… bytes"),
-        (r"\d+(?= (measured|owed|failed|attempts?\b))", "…"),
+        (r"of \d+-\d+:", "of …:"),
         (r"\|", "/"),
     ):
         line = re.sub(differs, word, line)
-    return line
+    return f"`{line}`"
 
 
 def _signal(number: signal.Signals) -> Callable[[Collection], None]:
@@ -170,20 +179,17 @@ def _model_calls_full(collection: Collection) -> None:
     _fill(lambda _: collection.files.model_calls)(collection)
 
 
-ENDED = "expected ="
-"""The account, where nothing else needs to be said."""
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OF_THE_COLLECTOR = (
     Fault("collector killed (SIGKILL)", _signal(signal.SIGKILL), ""),
-    *(Fault(f"collector told to stop ({number.name})", _signal(number), "interrupted: .* expected =") for number in _SIGNALS),
+    *(Fault(f"collector told to stop ({number.name})", _signal(number), "interrupted: .*expected =") for number in _SIGNALS),
 )
 OF_SERVERS = (
     *(Fault(f"{name} server killed", _kill_servers((name,)), rf"server {name}_server died \(SIGKILL\)") for name in SERVERS),
-    Fault("all servers killed at once", _kill_servers(SERVERS), r"server \w+ died \(SIGKILL\)"),
+    Fault("all servers killed at once", _kill_servers(SERVERS), r"server resources_server died \(SIGKILL\)"),
 )
 OF_DISKS = (
-    Fault("no room for the output", _fill(_of_output), "No space left", before=_small_disk(_of_output)),
+    Fault("no room for the output", _fill(_of_output), "error: .*No space left", before=_small_disk(_of_output)),
     Fault("no room for the model calls beside the output", _model_calls_full, "No space left"),
     Fault("no room where the servers record model calls", _fill(_of_servers), ENDED, before=_small_disk(_of_servers)),
 )

@@ -1,4 +1,4 @@
-"""GSM8K from the command line: verdicts by text, library and judge, and none where the judge fails."""
+"""GSM8K from the command line: verdicts by text, library and judge, and none where both fail."""
 
 import json
 from pathlib import Path
@@ -35,6 +35,10 @@ def rule(when: str, **step: Any) -> dict[str, Any]:
 
 def row(name: str) -> dict[str, Any]:
     return {"task_id": name, "question": f"What is {name}?", "expected_answer": "5", "responses_create_params": {"input": f"{name}?"}}
+
+
+def judged(runs: GymRuns, policy: list[dict[str, Any]], judge: list[dict[str, Any]], name: str = "judged.yaml") -> Path:
+    return runs.write(name, JUDGED.format(policy=json.dumps(policy), judge=json.dumps(judge)))
 
 
 def evaluate(runs: GymRuns, *arguments: Any, config: str = GSM8K, code: int = 0) -> dict[str, dict[str, Any]]:
@@ -92,7 +96,7 @@ def test_a_judge_decides_what_the_library_does_not_and_is_never_a_zero_when_it_f
         rule("busy", status=429, retry_after=0.1),
         rule("hanging", hang=True),
     ]
-    config = runs.write("judged.yaml", JUDGED.format(policy=json.dumps(policy), judge=json.dumps(judge)))
+    config = judged(runs, policy, judge)
     names = ["silent", "right", "word", "wrong", "one-sided", "babble", "broken", "busy", "hanging"]
     rows = evaluate(runs, "--config", config, "--input", runs.rows(*map(row, names)), "--attempts", "1", code=76)
     assert {name: rows[name]["reward"] for name in names if not rows[name]["mask_sample"]} == {
@@ -116,3 +120,42 @@ def test_a_judge_decides_what_the_library_does_not_and_is_never_a_zero_when_it_f
     metrics = json.loads((runs.folder / "out_aggregate_metrics.json").read_text())
     assert metrics["overall"]["mean_reward"] == pytest.approx(2 / 5)
     runs.check_nothing_left()
+
+
+def test_verdicts_of_a_judge_that_failed_are_made_later(runs: GymRuns) -> None:
+    policy = [rule("", say=r"\boxed{\text{five}}")]
+    failing, working = judged(runs, policy, [rule("", status=500)]), judged(runs, policy, [rule("", say="[[A=B]]")], "working.yaml")
+    rows = evaluate(runs, "--config", failing, "--input", runs.rows(row("first")), "--attempts", "1", code=76)
+    assert rows["first"]["failure_kind"] == "judge_failed"
+    code, _, said = runs.run(
+        "eval", "reverify", runs.folder / "out.jsonl", "--config", GSM8K, "--config", working, "--output", runs.folder / "later.jsonl"
+    )
+    assert code == 0, said
+    (again,) = runs.lines("later.jsonl")
+    assert (again["reward"], again["mask_sample"], again["verdict_source"]) == (1.0, False, "judge")
+
+
+def test_a_key_of_the_judge_that_is_refused_ends_the_run(runs: GymRuns) -> None:
+    config = judged(runs, [rule("", say=r"\boxed{4}")], [rule("", status=401)])
+    names = [f"row{number}" for number in range(8)]
+    evaluate(runs, "--config", config, "--input", runs.rows(*map(row, names)), "--concurrency", "1", code=1)
+    coverage = json.loads((runs.folder / "out_coverage.json").read_text())
+    assert (coverage["measured"], coverage["owed"] >= 6) == (0, True)
+
+
+def test_what_the_library_cannot_tell_is_masked_where_there_is_no_judge(runs: GymRuns) -> None:
+    model = runs.write("model.yaml", "policy_model: {responses_api_models: {scripted_model: {entrypoint: app.py, rules: RULES}}}")
+    endless = r"\boxed{\sum_{n=1}^{99999999} \frac{1}{n^{n^{n}}}}"
+    model.write_text(model.read_text().replace("RULES", json.dumps([rule("endless", say=endless), rule("", say=r"\boxed{5}")])))
+    rows = evaluate(
+        runs,
+        *("--config", model, "--input", runs.rows(row("endless"), row("fine"), row("unreadable") | {"expected_answer": "?"})),
+        *("--attempts", "1", "+gsm8k_resources_server.resources_servers.math_with_judge.library_timeout_seconds=1"),
+        code=76,
+    )
+    assert rows["fine"]["reward"] == 1.0
+    assert {name: rows[name]["failure_kind"] for name in ("endless", "unreadable")} == dict.fromkeys(
+        ("endless", "unreadable"), "verifier_error"
+    )
+    assert "took more than 1 s, and no judge is used" in rows["endless"]["failure_reason"]
+    assert "cannot read the expected answer '?'" in rows["unreadable"]["failure_reason"]

@@ -51,7 +51,7 @@ def test_strict_fails_on_warnings(gym):
 
 def test_a_deprecated_config_in_use_is_a_warning(gym, project):
     project.write("base/manifest.yaml", "# no more than this is read here\nlifecycle: deprecated\n")
-    hint = "base.yaml is deprecated — use another config; base/manifest.yaml says what it is\n"
+    hint = "base.yaml is deprecated, as its manifest says — the README beside it says what to use\n"
     assert gym("env", "validate", "-c", "base.yaml") == (0, "Config is valid\n", f"base.yaml:1:1: warning[deprecated-config]: {hint}")
     project.write("mine.yaml", "config_paths:\n- base.yaml\n")
     assert gym("env", "validate", "-c", "mine.yaml") == (0, "Config is valid\n", f"mine.yaml:2:3: warning[deprecated-config]: {hint}")
@@ -104,9 +104,49 @@ def test_options_of_sandbox_providers_are_checked(gym, project, block, where, sa
     assert (code, out) == (1, "")
     problem, tally = err.splitlines()
     assert problem.startswith("box.yaml:3:")
-    assert f"error[sandbox-provider]: {where}: " in problem
+    assert f"]: {where}: " in problem
     assert says in problem
     assert tally == "1 error, 0 warnings"
+
+
+HARNESS = """
+    from gym.harness.config import HarnessConfig
+
+    class Config(HarnessConfig):
+        "Works in the task's sandbox."
+    """
+
+
+@pytest.mark.parametrize(
+    ("block", "spec", "where"),
+    [
+        ("docker: {create: {network: none}}", "{}", "sandbox.docker.create.network"),
+        ("docker: {create: {network: none}}", "{network: bridge}", None),
+        ("docker: {}", "{network: none}", "box.resources_servers.box.sandbox_config.network"),
+        ("docker: {}", "{network: internal}", "box.resources_servers.box.sandbox_config.network"),
+        ("docker: {}", "{provider_options: {network: none}}", "box.resources_servers.box.sandbox_config.provider_options.network"),
+        ("docker: {create: {network: internal}}", "{}", None),
+        ("docker: {reach_host: none}", "{}", "sandbox.docker.reach_host"),
+        ("local: {}", "{}", "sandbox.local.create.network"),
+        ("local: {unconfined: true}", "{}", None),
+        ("local: {create: {network: host}}", "{}", None),
+    ],
+)
+def test_a_sandbox_that_cannot_reach_the_model_is_told(gym, project, block, spec, where):
+    project.write("responses_api_agents/worker/app.py", "")
+    project.write("responses_api_agents/worker/config.py", HARNESS)
+    box = f"box: {{resources_servers: {{box: {{sandbox_provider: sandbox, sandbox_config: {spec}}}}}}}\n"
+    agent = "worker: {responses_api_agents: {worker: {model_server: {type: responses_api_models, name: policy_model}}}}\n"
+    turn = "turn: {environment_servers: {turn: {agent_server: {type: responses_api_agents, name: worker}}}}\n"
+    project.write("box.yaml", f"config_paths: [base.yaml]\nsandbox: {{{block}}}\n" + box + agent + turn)
+    code, _, err = gym("env", "validate", "--config", "box.yaml")
+    if where is None:
+        assert (code, err) == (0, "")
+        return
+    problem, _ = err.splitlines()
+    assert f"error[sandbox-reach]: {where}: " in problem
+    assert "the agent 'worker' (worker) calls 'policy_model' from within one — " in problem
+    assert problem.startswith("box.yaml:")
 
 
 def test_auth_may_be_off_as_yaml_reads_it(gym, project):

@@ -1,10 +1,12 @@
 # ruff: noqa: E501
 """One mistake, one line: each case is a small overlay and the one problem that it must give."""
 
+import shutil
 import sys
 
 import pytest
 
+from gym.config import examine
 from gym.config.licenses import license_hint
 from gym.config.plan import Route
 
@@ -194,6 +196,16 @@ def test_keys_of_other_tools_in_env_yaml_are_only_doubtful(project):
     assert [problem.severity for problem in examined.problems] == ["warning", "warning"]
     assert "hf_abc" not in str(examined.problems[0])
     assert examined.plan is not None
+
+
+def test_rows_prepared_below_the_working_directory_do_not_hide_the_server(project, tmp_path_factory):
+    here = type(project)(tmp_path_factory.mktemp("here")).root
+    for folder in ("resources_servers", "responses_api_agents", "responses_api_models", "environment_servers"):
+        shutil.rmtree(here / folder)
+    (here / "resources_servers/box/data").mkdir(parents=True)
+    examined = examine(["base.yaml"], roots=[here, project.root], env={}, cwd=here)
+    assert examined.problems == []
+    assert examined.plan.instances["box"].directory == project.root / "resources_servers/box"
 
 
 def test_a_secret_is_not_repeated_in_the_message(project):

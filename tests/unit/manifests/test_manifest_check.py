@@ -186,6 +186,24 @@ def test_all_finds_what_lacks_a_manifest_and_what_stands_where_none_belongs(reci
     ]
 
 
+def test_who_uses_a_deprecated_config_is_told(
+    recipe: "Recipe", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(recipe.root)
+    use = ["env", "validate", "--config", "benchmarks/weather/simple.yaml", "--model-type", "scripted_model"]
+    assert cli.run(use) == 0
+    assert "[deprecated-config]" not in capsys.readouterr().err
+    recipe.manifest.write_text(recipe.manifest.read_text() + "lifecycle: deprecated\n")
+    assert cli.run(use) == 0
+    warning = (
+        "benchmarks/weather/simple.yaml:1:1: warning[deprecated-config]: benchmarks/weather/simple.yaml is deprecated, as its manifest says"
+    )
+    assert warning in capsys.readouterr().err
+    assert recipe.check().problems == []  # which is no fault of the manifest
+    assert cli.run(["eval", "run", *use[2:], "--dataset", "example", "--limit", "1", "--output", "out.jsonl"]) == 0
+    assert warning in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("path", "name"),
     [

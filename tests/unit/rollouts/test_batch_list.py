@@ -29,7 +29,7 @@ shared: {config: model.yaml, concurrency: 8, model_type: vllm_model, overrides: 
 runs:
 - benchmarks/gsm8k/config.yaml
 - recipes/second.yaml
-- {name: last, config: [x.yaml, y.yaml], concurrency: 2, num_repeats: 4, dataset: d, overrides: b=2}
+- {name: last, config: [x.yaml, y.yaml], concurrency: 2, num_repeats: 4, dataset: d, agent_type: noop_agent, overrides: b=2}
 """,
         "c=3",
         limit=5,
@@ -39,7 +39,8 @@ runs:
         "--config benchmarks/gsm8k/config.yaml --config model.yaml --model-type vllm_model --limit 5 --concurrency 8 a=1 c=3"
     )
     assert " ".join(third.arguments()) == (
-        "--config x.yaml --config y.yaml --config model.yaml --model-type vllm_model --dataset d --limit 5 --concurrency 2 --num-repeats 4 "
+        "--config x.yaml --config y.yaml --config model.yaml --model-type vllm_model --agent-type noop_agent "
+        "--dataset d --limit 5 --concurrency 2 --num-repeats 4 "
         "a=1 b=2 c=3"
     )
 

@@ -19,7 +19,7 @@ LABELS = Ownership("run", "inst").labels(60, {})
     [
         ({"local": {"create": {"netwrok": "none"}}}, "sandbox.local.create.netwrok", "did you mean 'network'"),
         ({"local": {"create": {"network": "bridge"}}}, "sandbox.local.create.network", "'none' or 'host'"),
-        ({"local": {"create": {"visible": ["/"]}}}, "sandbox.local.create.visible.0", "cannot be shown"),
+        ({"local": {"create": {"visible": ["/"]}}}, "sandbox.local.create.visible[0]", "cannot be shown"),
         ({"locl": {}}, "sandbox.locl", "did you mean 'local'"),
     ],
 )

@@ -51,26 +51,29 @@ def test_what_a_provider_lacks_is_refused_all_at_once() -> None:
 @pytest.mark.parametrize(
     ("block", "said"),
     [
-        ({}, "sandbox: a sandbox provider block names exactly one provider of docker, local (found: none)"),
+        ({}, "sandbox: a sandbox provider block takes one provider (found: none) — name one of: docker, local"),
         ({"docker": {}, "local": {}}, "(found: docker, local)"),
-        ({"dokcer": {}}, "sandbox.dokcer: unknown sandbox provider; did you mean 'docker'?"),
-        ({"docker": {"create": {"netwrok": "none"}}}, "sandbox.docker.create.netwrok: unknown key; did you mean 'network'?"),
-        ({"docker": {"coppy": {}}}, "sandbox.docker.coppy: unknown key; did you mean 'copy'?"),
-        ({"docker": {"exec": {"concurrency": 0}}}, "sandbox.docker.exec.concurrency: input should be greater than or equal to 1 (got 0)"),
+        ({"dokcer": {}}, "sandbox.dokcer: is not a sandbox provider — did you mean 'docker'?"),
+        (
+            {"docker": {"create": {"netwrok": "none"}}},
+            "sandbox.docker.create.netwrok: is not a key that is known here ('none') — did you mean 'network'?",
+        ),
+        ({"docker": {"coppy": {}}}, "sandbox.docker.coppy: is not a key that is known here ({}) — did you mean 'copy'?"),
+        ({"docker": {"exec": {"concurrency": 0}}}, "sandbox.docker.exec.concurrency: must be greater than or equal to 1 (0) — raise it"),
         (
             {"docker": {"hosts": ["tcp://a:1"], "host": "tcp://b:1"}},
-            "host stands beside hosts — keep host for one engine, or hosts for several",
+            "sandbox.docker.host: stands beside hosts — keep host for one engine, or hosts for several",
         ),
-        ({"docker": {"hosts": ["tcp://a:1", {"host": "tcp://a:1"}]}}, "hosts names tcp://a:1 more than once"),
-        ({"docker": {"hosts": [{"host": "tcp://a:1", "wieght": 2}]}}, "sandbox.docker.hosts.0.wieght: unknown key"),
+        ({"docker": {"hosts": ["tcp://a:1", {"host": "tcp://a:1"}]}}, "sandbox.docker.hosts: names tcp://a:1 more than once"),
+        ({"docker": {"hosts": [{"host": "tcp://a:1", "wieght": 2}]}}, "sandbox.docker.hosts[0].wieght: is not a key"),
         (
             {"docker": {"reach_host": "http://10.0.0.1:80"}},
             "sandbox.docker.reach_host: 'http://10.0.0.1:80' is not a host — write a name or",
         ),
         ({"docker": {"reach_host": "a b"}}, "sandbox.docker.reach_host: 'a b' is not a host"),
-        ({"docker": {"reach_listen": "10.0.0.1"}}, "sandbox.docker: reach_listen needs a reach_host, which is what containers call"),
-        ({"docker": {"reach_host": "none", "reach_listen": "::1"}}, "sandbox.docker: reach_listen needs a reach_host"),
-        ({"docker": {}, "default_metadata": {"a": 1}}, "sandbox.default_metadata: must map names to strings"),
+        ({"docker": {"reach_listen": "10.0.0.1"}}, "sandbox.docker.reach_listen: needs a reach_host, which is what containers call"),
+        ({"docker": {"reach_host": "none", "reach_listen": "::1"}}, "sandbox.docker.reach_listen: needs a reach_host"),
+        ({"docker": {}, "default_metadata": {"a": 1}}, "sandbox.default_metadata: does not map names to text"),
     ],
 )
 def test_a_wrong_block_names_its_key(block: dict[str, object], said: str) -> None:
