@@ -3,7 +3,8 @@
 A case is a YAML file, or a folder whose `config.yaml` it is and whose other files it needs. It begins with comments:
 
     # The mistake, in a sentence or two.
-    # run: further arguments (may be left out)
+    # file: where it is placed, if not at the top; then it finds the folder tests/unit/config/manifested around it (manifests only)
+    # run: further arguments (may be left out); with --manifest or --all it is not given as a --config
     # says: the line of one problem; one such comment for each, in their order
 
 In `says` the case's own file is left out of the place, and `…` stands for any text.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CASES = Path(__file__).parent / "unit" / "config" / "broken"
+_MANIFESTED = CASES.with_name("manifested")
 PREPARED = (
     "benchmarks/swebench/data/swebench_verified.jsonl",
     "benchmarks/swebench/data/swebench_pro_benchmark.jsonl",
@@ -32,6 +34,8 @@ class BrokenConfig:
     name: str
     path: Path
     mistake: str
+    file: str
+    """Where it stands while it is checked."""
     arguments: tuple[str, ...]
     says: tuple[str, ...]
 
@@ -47,23 +51,22 @@ class BrokenConfig:
 
     def place(self, folder: Path) -> list[str]:
         """Copies the case into an empty folder; gives the arguments of `gym env validate` there."""
+        if "/" in self.file:
+            shutil.copytree(_MANIFESTED, folder, dirs_exist_ok=True)
+            (folder / self.file).parent.mkdir(parents=True, exist_ok=True)
         if self.path.is_dir():
             shutil.copytree(self.path, folder, dirs_exist_ok=True)
         else:
-            shutil.copy(self.path, folder)
+            shutil.copy(self.path, folder / self.file)
         for rows in (folder / name for name in PREPARED):
             rows.parent.mkdir(parents=True, exist_ok=True)
             rows.touch()
-        return ["--config", self._file, *self.arguments]
+        return [*([] if {"--manifest", "--all"} & {*self.arguments} else ["--config", self.file]), *self.arguments]
 
     def expected(self) -> list[re.Pattern[str]]:
         """A pattern for each line."""
-        lines = [f"{self._file}:{line}" if _OWN.match(line) else line for line in self.says]
+        lines = [f"{self.file}:{line}" if _OWN.match(line) else line for line in self.says]
         return [re.compile(".*".join(re.escape(part) for part in line.split("…"))) for line in lines]
-
-    @property
-    def _file(self) -> str:
-        return "config.yaml" if self.path.is_dir() else self.path.name
 
 
 def read_cases() -> list[BrokenConfig]:
@@ -79,6 +82,7 @@ def _read(path: Path) -> BrokenConfig:
             break
         said.append(line.removeprefix("# "))
     run = next((line.removeprefix("run: ") for line in said if line.startswith("run: ")), "")
+    file = next((line.removeprefix("file: ") for line in said if line.startswith("file: ")), path.name if path.is_file() else "config.yaml")
     says = [line.removeprefix("says: ") for line in said if line.startswith("says: ")]
-    mistake = " ".join(line for line in said if not line.startswith(("run: ", "says: ")))
-    return BrokenConfig(path.stem, path, mistake, tuple(shlex.split(run)), tuple(says))
+    mistake = " ".join(line for line in said if not line.startswith(("file: ", "run: ", "says: ")))
+    return BrokenConfig(path.stem, path, mistake, file, tuple(shlex.split(run)), tuple(says))

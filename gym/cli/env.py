@@ -132,17 +132,17 @@ def examine(config: list[str] | None, model_type: str | None, overrides: list[st
     """Composes what the options of a command name. Wrong usage if they name nothing."""
     from gym.config import examine as examined
     from gym.config.errors import in_order
-    from gym.manifests.lifecycle import check_lifecycle
 
     check_usage(config, model_type, overrides, agent_type)
+    from gym.manifests.lifecycle import check_lifecycle
+
     found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type, agent_type=agent_type)
-    problems, plan = [*found.problems, *check_lifecycle(found.files, Path.cwd())], found.plan
+    doubts, wrong = check_lifecycle(found, Path.cwd()), []
     if found.sandbox_providers:
         from gym.sandbox.lint import check_sandboxes
 
         wrong = check_sandboxes(found)
-        problems, plan = [*problems, *wrong], None if wrong else plan
-    return replace(found, problems=in_order(problems), plan=plan)
+    return replace(found, problems=in_order([*found.problems, *doubts, *wrong]), plan=None if wrong else found.plan)
 
 
 def _files(arguments: list[str] | None) -> list[Path]:

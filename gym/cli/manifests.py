@@ -1,4 +1,4 @@
-"""`gym env` on manifests: checking them, and what is listed from them. Thin: each calls one function of `gym.manifests`."""
+"""`gym env` on environments as a whole: their manifests, lists, beginning one and testing it. Thin: each calls `gym.manifests`."""
 
 import json
 import shutil
@@ -90,6 +90,66 @@ def show(
     typer.echo(to_yaml({key: value for key, value in told.items() if value not in (None, [])}), nl=False)
 
 
+class Scaffold(StrEnum):
+    """What can be begun."""
+
+    ENVIRONMENT = "environment"
+    BENCHMARK = "benchmark"
+    AGENT = "agent"
+
+
+def init(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is to be called: small letters, digits, underscores.")],
+    kind: Annotated[Scaffold, typer.Option("--kind", help="What to begin.")] = Scaffold.ENVIRONMENT,
+    into: Annotated[
+        Path, typer.Option("--into", metavar="DIR", help="The folder that holds, or is to hold, resources_servers/ and others.")
+    ] = Path(),
+    author: Annotated[
+        str | None, typer.Option("--author", metavar="TEXT", help="Who stands in the manifest; else your login name.")
+    ] = None,
+) -> None:
+    """Begin an environment, a benchmark or an agent: a small whole one, with config, manifest, page and tests that pass.
+
+    Prints the files that were made. Nothing that exists is changed.
+    """
+    from gym.manifests.scaffold import scaffold
+
+    for path in scaffold(name, kind.value, into.absolute(), author or _login_name()):
+        typer.echo(path.relative_to(into.absolute()))
+    typer.echo(f"next: gym env test {name}", err=True)
+
+
+def _login_name() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user that the system has no name for
+        return "unknown"
+
+
+def run_tests(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="An implementation, a benchmark, or a name of 'gym env list'.")],
+    arguments: Annotated[list[str] | None, typer.Option("--pytest", metavar="ARG", help="Pass this on to pytest; may be repeated.")] = None,
+    no_tests: Annotated[bool, typer.Option("--no-tests", help="Only check; run no tests.")] = False,
+) -> None:
+    """Check the configs, manifests and rows of one environment, benchmark or agent, and run its own tests.
+
+    Exit codes: 0 all holds; 1 something does not; 2 wrong usage.
+    """
+    from gym.config.roots import search_roots
+    from gym.manifests.trial import find_trial
+
+    trial = find_trial(name, search_roots())
+    problems, rows = trial.check(Path.cwd())
+    for problem in problems:
+        typer.echo(str(problem), err=True)
+    wrong = sum(problem.severity == "error" for problem in problems)
+    typer.echo(f"{', '.join(map(str, trial.folders))}: {rows} row{'s' * (rows != 1)} checked, {wrong} error{'s' * (wrong != 1)}", err=True)
+    if wrong or (not no_tests and trial.run_tests(arguments or []) != 0):
+        raise typer.Exit(1)
+
+
 class Schema(StrEnum):
     """What there is a JSON Schema of."""
 
@@ -107,5 +167,6 @@ def schema(name: Annotated[Schema, typer.Argument(metavar="manifest", help="Of w
 def add_to(app: typer.Typer) -> None:
     """Add these commands to the group `gym env`."""
     app.command("list")(list_environments)
-    for command in (show, schema):
+    for command in (show, init, schema):
         app.command()(command)
+    app.command("test")(run_tests)

@@ -70,15 +70,14 @@ def _first_failure(path: Path) -> list[str]:
     import orjson
 
     from gym.config.errors import printable
-    from gym.protocol.failures import bounded_reason
     from gym.protocol.rollouts import FAILURE_MESSAGE, FAILURE_STAGE, ROLLOUT_ID
+    from gym.rollouts.outcomes import failure_line
 
     try:
         with path.open("rb") as lines:
             row = orjson.loads(next(lines, b"{}"))
-        stage = f" ({row[FAILURE_STAGE]})" if row.get(FAILURE_STAGE) else ""
-        reason = bounded_reason(" ".join(str(row[FAILURE_MESSAGE]).split()), 300)
-        return [f"failed attempts are in {printable(str(path))}; the first, of rollout {row[ROLLOUT_ID]}{stage}: {printable(reason)}"]
+        first = failure_line(row[ROLLOUT_ID], row.get(FAILURE_STAGE), str(row[FAILURE_MESSAGE]))
+        return [f"failed attempts are in {printable(str(path))}; the first, of {first}"]
     except (OSError, ValueError, KeyError):
         return []  # it could not be written, and that has been said
 

@@ -25,7 +25,7 @@ class Composition:
 
     root: Block
     files: dict[Path, Origin] = field(default_factory=dict[Path, Origin])
-    """Each with where it was named first."""
+    """Each with the place that named it."""
     problems: list[Problem] = field(default_factory=list[Problem])
     complete: bool = True
     """False if some file could not be read."""
@@ -69,9 +69,9 @@ def compose(
         root = merge(root, layer)
     assert isinstance(root, Block)
     if reader.unread:  # what a file that cannot be read would have set is unknown: all else would be noise
-        return Composition(root, reader.seen, [*reader.problems], complete=False)
+        return Composition(root, reader.files, [*reader.problems], complete=False)
     root, problems = apply_overrides(root, [override for override in read if override.key != CONFIG_PATHS], known_keys, fields_of)
-    return Composition(root, reader.seen, [*reader.problems, *problems])
+    return Composition(root, reader.files, [*reader.problems, *problems])
 
 
 def display_path(path: Path, cwd: Path) -> str:
@@ -86,8 +86,8 @@ class _Reader:
         self._roots = roots
         self._cwd = cwd
         self._open: list[Path] = []
-        self.seen: dict[Path, Origin] = {}
-        self._identities: set[Path] = set()
+        self._seen: set[Path] = set()
+        self.files: dict[Path, Origin] = {}
         self.layers: list[Block] = []
         self.problems: list[Problem] = []
         self.unread = False
@@ -107,7 +107,7 @@ class _Reader:
             message = f"files include each other in a circle ({' -> '.join(chain)})"
             self.problems.append(Problem("config-cycle", CONFIG_PATHS, message, "remove one of these config_paths entries", origin))
             return
-        if identity in self._identities:
+        if identity in self._seen:
             return
         block, problems = read_yaml(found, display_path(found, self._cwd))
         self.problems.extend(problems)
@@ -121,8 +121,8 @@ class _Reader:
             self.layers.append(replace(block, entries=entries))
         else:
             self.unread = True
-        self.seen[found] = origin
-        self._identities.add(identity)
+        self._seen.add(identity)
+        self.files[found] = origin
 
     def include_all(self, bases: Node) -> None:
         """Reads each file that a `config_paths` value names."""

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gym.config.errors import Problem
+from gym.config.rules import RULES
 
 
 def to_json(problems: Sequence[Problem], *, valid: bool) -> str:
@@ -39,11 +40,16 @@ def _escaped(text: str, more: str = "") -> str:
 def to_sarif(problems: Sequence[Problem], version: str, subject: str | None = None) -> str:
     """A SARIF log with one run; `version` is ours. What stands in no file is told of the file `subject`: readers want a place."""
     rules = sorted({problem.rule for problem in problems})
-    driver = {"name": "gym env validate", "version": version, "rules": [{"id": rule} for rule in rules]}
+    driver = {"name": "gym env validate", "version": version, "rules": [_described(rule) for rule in rules]}
     results = [_result(problem, rules.index(problem.rule), subject) for problem in problems]
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False)
+
+
+def _described(rule: str) -> dict[str, Any]:
+    told = RULES[rule]
+    return {"id": rule, "shortDescription": {"text": told.finds}, "help": {"text": told.fix}}
 
 
 def _result(problem: Problem, rule: int, subject: str | None) -> dict[str, Any]:

@@ -41,10 +41,10 @@ class Examined:
     """None if any problem is an error."""
     sandbox_providers: Mapping[str, "Block"] = field(default_factory=dict[str, "Block"])
     """Provider blocks by name, not checked any further than that each names one provider."""
+    files: Mapping[Path, Origin] = field(default_factory=dict[Path, Origin])
+    """The files that were read, in the order in which they were laid, each with the place that named it."""
     unresolved: "Collection[KeyPath]" = ()
     """Paths that have no value because of a problem."""
-    files: Mapping[Path, Origin] = field(default_factory=dict[Path, Origin])
-    """What was composed, in order, each with where it was named first."""
 
     def origin_of(self, path: "KeyPath") -> Origin | None:
         """Where the value at a path was written, or its nearest ancestor."""
@@ -117,7 +117,7 @@ def examine(
         files, overrides, roots=places, cwd=base, known_keys=Settings.model_fields, with_env_file=with_env_file, fields_of=fields_of
     )
     if not composition.complete:
-        return Examined({}, {}, {}, in_order(composition.problems), None, files=composition.files)
+        return Examined({}, {}, {}, in_order(composition.problems), None)
     root = composition.root if model_type is None else _keep_model_type(composition.root, model_type)
     directed = resolve_directives(root)
     if agent_type is not None:
@@ -158,7 +158,7 @@ def examine(
     problems = in_order(without_follow_ups(problems))
     failed = any(problem.severity == "error" for problem in problems)
     providers = {name: block for name in blocks.providers if isinstance(block := resolved.entries.get(name), Block)}
-    return Examined(data, origins, history, problems, None if failed else plan, providers, interpolator.broken, composition.files)
+    return Examined(data, origins, history, problems, None if failed else plan, providers, composition.files, interpolator.broken)
 
 
 def _keep_model_type(root: Any, model_type: str) -> Any:

@@ -90,7 +90,8 @@ def _problem(
         hint = f"did you mean '{near}'?" if near else f"one of: {choices}"
         return Problem(rule, dotted(here), f"is none of the values allowed here ({value})", hint, origin)
     if kind in _WANTED:
-        hint = _reference(annotations, finding.get("input")) or f"write {_WANTED[kind]}"
+        quoted = "write it in quotes" if kind == "string_type" and isinstance(finding.get("input"), int | float) else ""
+        hint = quoted or _reference(annotations, finding.get("input")) or f"write {_WANTED[kind]}"
         return Problem(rule, dotted(here), f"is not {_WANTED[kind]} ({value})", hint, origin)
     message = str(finding["msg"])
     if kind in _BOUNDS:

@@ -6,13 +6,11 @@ user gives by themselves (the policy model and where it is), so that the answer 
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 from gym.config import Examined, examine
 from gym.config.plan import Instance, Plan, Route
 from gym.config.roots import search_roots
-from gym.manifests.lifecycle import check_lifecycle
 from gym.manifests.places import Overlay
 from gym.manifests.schema import ManifestDataset
 from gym.sandbox.lint import check_sandboxes
@@ -46,7 +44,6 @@ def examine_offline(overlay: Overlay) -> Examined:
     found = examine([overlay.path], given, model_type=model_type, roots=roots, env={}, with_env_file=False)
     allowed = _NOT_PREPARED if overlay.is_recipe else _NOT_PREPARED | _LEFT_TO_USERS
     problems = [problem for problem in found.problems if problem.rule not in allowed]
-    problems += check_lifecycle(found.files, Path.cwd(), overlay.path)
     return replace(found, problems=[*problems, *check_sandboxes(found)])
 
 

@@ -50,7 +50,9 @@ class Reward(Part):
     @classmethod
     def _range_rises(cls, value: tuple[float, float]) -> tuple[float, float]:
         if value[0] >= value[1]:
-            raise ValueError(f"the first number must be less than the second ({value[0]:g}, {value[1]:g})")
+            least, greatest = sorted(value)
+            message = f"the first number must be less than the second ({value[0]:g}, {value[1]:g})"
+            raise ValueError(f"{message} — write the least first: [{least:g}, {greatest:g}]")
         return value
 
 
@@ -128,7 +130,7 @@ class Manifest(Part):
     @classmethod
     def _authors_differ(cls, value: list[str]) -> list[str]:
         if len(set(value)) < len(value):
-            raise ValueError("an author is named twice")
+            raise ValueError("an author is named twice — name each once")
         return value
 
 

@@ -30,7 +30,7 @@ from gym.rollouts.manifest import Identity, Manifest, read_head
 from gym.rollouts.metrics import compute_metrics
 from gym.rollouts.model_calls import ModelCallFiles
 from gym.rollouts.options import CollectOptions
-from gym.rollouts.outcomes import Ended
+from gym.rollouts.outcomes import Ended, failure_line
 from gym.rollouts.pace import Pace, keep_pace
 from gym.rollouts.progress import shown
 from gym.rollouts.records import RecordMaker
@@ -278,6 +278,7 @@ class _Run:
             ledger.settle(job.rollout, ended.outcome, reward=ended.reward)
             return
         again = ledger.charge(job.rollout, failure)
+        ledger.first_failure = ledger.first_failure or failure_line(job.episode.rollout_id, failure.stage, failure.message)
         if ended.outcome is Outcome.MASKED and not again:
             self._output.write(self._records.result(job.episode, ended.row or {}))
             ledger.settle(job.rollout, Outcome.MASKED)

@@ -40,6 +40,8 @@ class Ledger:
         """Rollouts that ended masked or failed with all their attempts used."""
         self.failed_attempts: Counter[str] = Counter({"invalid_task": invalid} if invalid else {})
         """Failed attempts by kind."""
+        self.first_failure: str | None = None
+        """The first failed attempt of this run, for people."""
         self.running = 0
         self.waiting = 0
         """Rollouts that wait to be let in by a full server."""

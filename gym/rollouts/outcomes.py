@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 import orjson
 
 from gym.client import CallError
+from gym.config.errors import printable
 from gym.protocol.errors import redacted
 from gym.protocol.failures import FAILURES, bounded_reason, rule
 from gym.protocol.ids import check_rollout_id
@@ -36,6 +37,7 @@ MASKED_RESULT = "masked_result"
 INVALID_TASK = "invalid_task"
 """Failure class: the row is no task; nothing was sent."""
 
+_LINE = 300
 _REFUSED = (401, 403)
 _REFUSED_KIND = ":credentials_refused"
 """What a model server calls it when its provider refuses its key."""
@@ -90,6 +92,12 @@ class Failure:
         """Whether credentials were refused, which no other rollout will survive either."""
         kind = self.kind or "agent_request_failed"
         return kind.endswith(_REFUSED_KIND) or (self.http_status in _REFUSED and kind == "agent_request_failed")
+
+
+def failure_line(rollout_id: str, stage: str | None, message: str) -> str:
+    """A failed attempt, for people: whose it was, where, and why, on one line of bounded length."""
+    where = f" ({stage})" if stage else ""
+    return printable(f"rollout {rollout_id}{where}: {bounded_reason(' '.join(message.split()), _LINE)}")
 
 
 @dataclass(slots=True, frozen=True)

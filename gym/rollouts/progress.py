@@ -24,7 +24,7 @@ async def shown(ledger: Ledger, stream: TextIO) -> AsyncGenerator[None]:
     """Show the ledger on `stream` for as long as the context lasts."""
     started = time.monotonic()
     if stream.closed or not stream.isatty():
-        async with _every(PLAIN_SECONDS, lambda: print(line(ledger, time.monotonic() - started), file=stream, flush=True)):
+        async with _every(PLAIN_SECONDS, _plain(ledger, stream, started)):
             yield
         return
     from rich.console import Console
@@ -41,6 +41,20 @@ async def shown(ledger: Ledger, stream: TextIO) -> AsyncGenerator[None]:
     finally:
         with unreadable:
             live.stop()
+
+
+def _plain(ledger: Ledger, stream: TextIO, started: float) -> Callable[[], None]:
+    """Prints a line each time, and once what the first failed attempt met: whose fault it is should not wait for the end."""
+    told = False
+
+    def show() -> None:
+        nonlocal told
+        print(line(ledger, time.monotonic() - started), file=stream, flush=True)
+        if ledger.first_failure is not None and not told:
+            told = True
+            print(f"the first failed attempt, of {ledger.first_failure}", file=stream, flush=True)
+
+    return show
 
 
 @contextlib.asynccontextmanager
@@ -120,4 +134,6 @@ def _view(ledger: Ledger, seconds: float) -> "Group":
         rows.append(Text(ended))
     if ledger.failed_attempts:
         rows.append(Text(f"failed attempts: {_kinds(ledger)}", style="yellow"))
+    if ledger.first_failure:
+        rows.append(Text(f"the first, of {ledger.first_failure}", style="yellow", no_wrap=True, overflow="ellipsis"))
     return Group(*rows)

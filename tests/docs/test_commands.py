@@ -34,6 +34,7 @@ FOLLOWED_ELSEWHERE = {"docs/write-an-agent.md", "docs/write-a-swe-data-set.md", 
 """Pages with a test of their own, in the file of the same name."""
 
 EXAMPLE = REPOSITORY / "resources_servers/swebench/data/example.jsonl"
+GSM8K, GSM8K_EXAMPLE = "benchmarks/gsm8k/data/gsm8k_benchmark.jsonl", REPOSITORY / "benchmarks/gsm8k/data/example.jsonl"
 WEATHER = "resources_servers/example_single_tool_call/configs/example_single_tool_call.yaml"
 
 ASKED = """gym env status --json | python -c 'import json, sys; print(json.load(sys.stdin)["{}"])'"""
@@ -55,12 +56,10 @@ class Setting:
 SETTINGS = {
     "README.md": Setting(
         docker=True,
-        rows={"benchmarks/swebench/data/swebench_verified.jsonl": EXAMPLE},
+        rows={"benchmarks/swebench/data/swebench_verified.jsonl": EXAMPLE, GSM8K: GSM8K_EXAMPLE},
         instead={"scripts/demo.sh": f"{REPOSITORY}/scripts/demo.sh $PWD/demo.jsonl"},
     ),
-    "benchmarks/gsm8k/README.md": Setting(
-        rows={"benchmarks/gsm8k/data/gsm8k_benchmark.jsonl": REPOSITORY / "benchmarks/gsm8k/data/example.jsonl"}
-    ),
+    "benchmarks/gsm8k/README.md": Setting(rows={GSM8K: GSM8K_EXAMPLE}),
     "docs/runtime.md": Setting(
         instead={
             "GYM_HEAD_URL=http://127.0.0.1:8300": f"GYM_HEAD_URL=$({ASKED.format('head_url')})",

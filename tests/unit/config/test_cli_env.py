@@ -50,16 +50,16 @@ def test_strict_fails_on_warnings(gym):
 
 
 def test_a_deprecated_config_in_use_is_a_warning(gym, project):
-    project.write("base/manifest.yaml", "# no more than this is read here\nlifecycle: deprecated\n")
-    hint = "base.yaml is deprecated, as its manifest says — the README beside it says what to use\n"
-    assert gym("env", "validate", "-c", "base.yaml") == (0, "Config is valid\n", f"base.yaml:1:1: warning[deprecated-config]: {hint}")
-    project.write("mine.yaml", "config_paths:\n- base.yaml\n")
-    assert gym("env", "validate", "-c", "mine.yaml") == (0, "Config is valid\n", f"mine.yaml:2:3: warning[deprecated-config]: {hint}")
-    assert gym("env", "validate", "-c", "mine.yaml", "--strict")[0] == 1
-    code, out, _ = gym("env", "validate", "--each", "mine.yaml", "--format", "json")
-    assert (code, [problem["rule"] for problem in json.loads(out)["problems"]]) == (0, ["deprecated-config"])
-    assert gym("env", "validate", "--each", "mine.yaml", "--strict")[0] == 1
-    project.write("base/manifest.yaml", "lifecycle: active\n")
+    old = "benchmarks/old/simple.yaml"
+    project.write(old, "config_paths: [base.yaml]\n")
+    manifest = project.write("benchmarks/old/simple/manifest.yaml", "# no more than this is read here\nlifecycle: deprecated\n")
+    project.write("mine.yaml", f"config_paths:\n- {old}\n")
+    for used, place in ((old, f"{old}:1:1"), ("mine.yaml", "mine.yaml:2:3")):
+        code, out, err = gym("env", "validate", "-c", used)
+        assert (code, out, err.count("\n")) == (0, "Config is valid\n", 1)
+        assert err.startswith(f"{place}: warning[deprecated]: config_paths: {old} is deprecated — ")
+        assert gym("env", "validate", "-c", used, "--strict")[0] == 1
+    manifest.write_text("lifecycle: active\n")
     assert gym("env", "validate", "-c", "mine.yaml", "--strict")[0] == 0
 
 

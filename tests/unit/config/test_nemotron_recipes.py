@@ -47,7 +47,7 @@ def test_it_validates_from_anywhere_once_its_rows_are_made(path: str, tmp_path: 
     said = CliRunner().invoke(app, ["env", "validate", "--config", path, "--model-type", "vllm_model", *GIVEN])
     *doubts, last = said.output.splitlines()
     assert (said.exit_code, last) == (0, "Config is valid")
-    assert all("warning[deprecated-config]" in doubt for doubt in doubts)
+    assert all("warning[deprecated]" in doubt for doubt in doubts)
 
 
 @pytest.mark.parametrize("path", RECIPES)

@@ -36,7 +36,7 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
             "domian: agent",
             "6:1: error[unknown-key]: domian: is not a key that is known here ('agent') — did you mean 'domain'?",
         ),
-        ("domain: agent\n", "", "2:1: error[missing-key]: domain: is required — add domain: …"),
+        ("domain: agent\n", "", "1:1: error[missing-key]: domain: is required — add domain: …"),
         (
             "domain: agent",
             "domain: agents",
@@ -50,7 +50,7 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
             "27:3: error[wrong-value]: datasets[0].num_repeats: is not a whole number ('many') — write a whole number",
         ),
         ("modality: text", "modality: [", "11:1: error[yaml-syntax]"),
-        ("0.1.0", "0.1", "3:1: error[wrong-value]: version: is not text (0.1) — write text"),
+        ("0.1.0", "0.1", "3:1: error[wrong-value]: version: is not text (0.1) — write it in quotes"),
         (
             "weather/simple\n",
             "weather\n",
@@ -63,8 +63,8 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
         ),
         ("../simple.yaml", "../../../resources.yaml", "15:1: error[file-missing]: config_path"),
         ("domain: agent", "domain: math", "6:1: error[domain-differs]: domain: differs from the config (math here, agent there)"),
-        ("canonical_split: test\n", "", "2:1: error[missing-key]: canonical_split: is required"),
-        ("prepared", "template", "2:1: error[missing-key]: standard_prompt_config: is required"),
+        ("canonical_split: test\n", "", "1:1: error[missing-key]: canonical_split: is required"),
+        ("prepared", "template", "1:1: error[missing-key]: standard_prompt_config: is required"),
         (
             "prepared",
             "prepared\nstandard_prompt_config: p.yaml",
@@ -94,7 +94,7 @@ def test_a_manifest_that_holds(recipe: "Recipe") -> None:
         (
             "agent_server: simple_agent\n",
             "",
-            "2:1: error[stale]: agent_server: differs from the config (nothing here, 'simple_agent' there)",
+            "1:1: error[stale]: agent_server: differs from the config (nothing here, 'simple_agent' there)",
         ),
         ("num_repeats: 3", "num_repeats: 1", "27:3: error[stale]: datasets[0].num_repeats: differs from the config (1 here, 3 there)"),
         (
@@ -192,12 +192,10 @@ def test_who_uses_a_deprecated_config_is_told(
     monkeypatch.chdir(recipe.root)
     use = ["env", "validate", "--config", "benchmarks/weather/simple.yaml", "--model-type", "scripted_model"]
     assert cli.run(use) == 0
-    assert "[deprecated-config]" not in capsys.readouterr().err
+    assert "[deprecated]" not in capsys.readouterr().err
     recipe.manifest.write_text(recipe.manifest.read_text() + "lifecycle: deprecated\n")
     assert cli.run(use) == 0
-    warning = (
-        "benchmarks/weather/simple.yaml:1:1: warning[deprecated-config]: benchmarks/weather/simple.yaml is deprecated, as its manifest says"
-    )
+    warning = "benchmarks/weather/simple.yaml:1:1: warning[deprecated]: config_paths: benchmarks/weather/simple.yaml is deprecated"
     assert warning in capsys.readouterr().err
     assert recipe.check().problems == []  # which is no fault of the manifest
     assert cli.run(["eval", "run", *use[2:], "--dataset", "example", "--limit", "1", "--output", "out.jsonl"]) == 0
@@ -223,8 +221,7 @@ def test_names(path: str, name: str | None, tmp_path: Path) -> None:
 def test_every_shipped_environment_has_a_manifest_that_holds() -> None:
     checked, problems, _ = check_all([INSTALL_ROOT], INSTALL_ROOT)
     assert [str(problem) for one in checked for problem in (*one.problems, *one.stale)] == []
-    container = "benchmarks/nemotron_3.5_super/eval_container_config.yaml"  # it is made for recipes that are deprecated
-    assert [(problem.rule, problem.origin and problem.origin.path) for problem in problems] == [("deprecated-config", container)]
+    assert [str(problem) for problem in problems] == []
     for overlay in overlays([INSTALL_ROOT]):  # what composes by itself; other files are laid over a config
         if overlay.relative.parts[0] == "resources_servers" and examine_offline(overlay).plan is not None:
             assert overlay.manifest.is_file()

@@ -149,6 +149,11 @@ async def test_plain_progress_is_lines_and_survives_a_closed_stream(monkeypatch:
         await asyncio.sleep(0.05)
     first = stream.getvalue().splitlines()[0]
     assert first.startswith("2/5 done, 2 running, 1 failed, failed attempts: invalid_task 1, mean reward 1.000")
+    ledger.first_failure = "rollout 3-0 (agent): policy_model: cannot reach http://there"
+    async with progress.shown(ledger, stream):
+        await asyncio.sleep(0.05)
+    told = stream.getvalue().splitlines()
+    assert told.count("the first failed attempt, of rollout 3-0 (agent): policy_model: cannot reach http://there") == 1
     stream.close()
     async with progress.shown(ledger, stream):
         await asyncio.sleep(0.05)
@@ -165,10 +170,11 @@ async def test_the_live_view_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.reserve(0)
     ledger.settle(0, Outcome.MEASURED, reward=1.0)
     ledger.failed_attempts["agent_run_error"] += 2
+    ledger.first_failure = "rollout 3-0: it broke"
     stream = Terminal()
     async with progress.shown(ledger, stream):
         await asyncio.sleep(0.1)
-    for word in ("done", "mean reward 1.000", "1 measured", "failed attempts: agent_run_error 2"):
+    for word in ("done", "mean reward 1.000", "1 measured", "failed attempts: agent_run_error 2", "the first, of rollout 3-0: it broke"):
         assert word in stream.getvalue()
 
 
