@@ -35,6 +35,7 @@ from gym.rollouts.pace import Pace, keep_pace
 from gym.rollouts.progress import shown
 from gym.rollouts.records import RecordMaker
 from gym.rollouts.resume import Past, begun, check_first_line, check_same, read_past
+from gym.rollouts.snapshot import View
 from gym.rollouts.source import Preparation, Prepared
 from gym.rollouts.store import LineFile, StoreError
 from gym.rollouts.targets import Targets
@@ -235,7 +236,8 @@ class _Run:
             try:
                 async with contextlib.AsyncExitStack() as stack:
                     if progress is not None:
-                        await stack.enter_async_context(shown(self.ledger, progress))
+                        view = View(self.ledger, window.flights, self._gate, adaptive=self._pace is not None)
+                        await stack.enter_async_context(shown(view, dispatcher.stages, progress))
                     interrupted = await self._dispatch(work, beside, signalled)
             except asyncio.CancelledError:
                 interrupted = cancelled = True
@@ -284,7 +286,7 @@ class _Run:
             ledger.settle(job.rollout, Outcome.MASKED)
             return
         self._failures.write(self._records.failure(job.episode, failure))
-        ledger.settle(job.rollout, Outcome.FAILED, kind=failure.kind or failure.failure_class)
+        ledger.settle(job.rollout, Outcome.FAILED, kind=failure.kind or failure.failure_class, again=again)
         if failure.refused:
             status = f" (HTTP {failure.http_status})" if failure.http_status is not None else ""
             reason = " ".join(failure.message.split())

@@ -15,6 +15,7 @@ from gym.client import CallError, Peer
 from gym.protocol.rollouts import Outcome
 from gym.protocol.routes import CAPTURE, RUN, STATUS, rollout_prefix
 from gym.rollouts.feed import Feed, Job
+from gym.rollouts.flights import Flight, Stages
 from gym.rollouts.gate import Gate
 from gym.rollouts.ledger import Ledger
 from gym.rollouts.model_calls import ModelCallFiles
@@ -47,6 +48,10 @@ class Dispatcher(Protocol):
         """What went to the model since its servers started, as far as they tell; None if none does."""
         ...
 
+    async def stages(self, environments: Iterable[str]) -> Stages | None:
+        """In which stages the episodes at these environment servers are; None where none of them tells."""
+        ...
+
     async def model_calls(self, server: str, capture_key: str) -> bytes:
         """The raw record of an episode's model calls, at the model server that kept it. Raises `gym.client.CallError`."""
         ...
@@ -77,6 +82,8 @@ class Window:
         self._feed, self._dispatcher, self._ledger, self._settle = feed, dispatcher, ledger, settle
         self._model_calls = model_calls
         self._gate = gate
+        self.flights: dict[str, Flight] = {}
+        """What is out, by capture key; the oldest first."""
         self.traffic = Traffic()
         """What the environment servers have answered."""
 
@@ -89,7 +96,7 @@ class Window:
                     job = await self._feed.take()
                     if job is None:
                         return
-                    self._ledger.running += 1
+                    self.flights[job.episode.capture_key] = Flight(time.monotonic(), job.environment)
                     group.create_task(self._one(job))
         except BaseExceptionGroup as errors:
             # One reason is enough to stop; the others are its echoes.
@@ -103,7 +110,7 @@ class Window:
             finally:  # what has ended is on file, also if we are stopped just now
                 self._settle(job, ended)
         finally:
-            self._ledger.running -= 1
+            del self.flights[job.episode.capture_key]
             self._feed.finish()
             self._gate.leave()
 
@@ -170,6 +177,20 @@ class PeerDispatcher:
             self._told[name] = Traffic(int(told["calls"]), float(told["seconds"]), int(told["output_tokens"]), limited, shut_until)
         except (CallError, ValueError, KeyError, TypeError, AttributeError):
             pass  # not there just now, or of another program, which tells nothing
+
+    async def stages(self, environments: Iterable[str]) -> Stages | None:
+        """See `Dispatcher.stages`."""
+        told = [one for one in await asyncio.gather(*map(self._stages_at, environments)) if one is not None]
+        if not told:
+            return None
+        return Stages({key: stage for one in told for key, stage in one.of.items()}, sum(one.queued for one in told))
+
+    async def _stages_at(self, environment: str) -> Stages | None:
+        try:
+            said: Any = (await self._peer(environment).get(STATUS, timeout=_STATUS_SECONDS)).json()
+            return Stages({str(one["episode"]): str(one["stage"]) for one in said["episodes"]}, int(said["queued"]))
+        except (CallError, ValueError, KeyError, TypeError, AttributeError):
+            return None  # as in `_ask`
 
     async def model_calls(self, server: str, capture_key: str) -> bytes:
         """See `Dispatcher.model_calls`."""

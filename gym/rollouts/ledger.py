@@ -42,9 +42,10 @@ class Ledger:
         """Failed attempts by kind."""
         self.first_failure: str | None = None
         """The first failed attempt of this run, for people."""
-        self.running = 0
         self.waiting = 0
         """Rollouts that wait to be let in by a full server."""
+        self.retrying = 0
+        """Rollouts that stand at failed, and are tried again."""
         self.reward_sum = 0.0
 
     def count(self, outcome: Outcome) -> int:
@@ -53,8 +54,8 @@ class Ledger:
 
     @property
     def done(self) -> int:
-        """Rollouts of which the newest attempt is recorded."""
-        return self.expected - self.count(Outcome.OWED)
+        """Rollouts of which the newest attempt is recorded, and that are not tried again in this run."""
+        return self.expected - self.count(Outcome.OWED) - self.retrying
 
     @property
     def mean_reward(self) -> float | None:
@@ -71,6 +72,7 @@ class Ledger:
         attempt = self._next[rollout]
         self._next[rollout] = attempt + 1
         self.reserved += 1
+        self.retrying -= self._outcome[rollout] == _CODES[Outcome.FAILED]
         self._set(rollout, _CODES[Outcome.OWED])
         return attempt
 
@@ -86,12 +88,13 @@ class Ledger:
         `retry` says which newest failure may be tried again: 1 while attempts last, 2 in any case.
         """
         closed = bytearray(len(retry))
-        self.exhausted = 0
+        self.exhausted = self.retrying = 0
         for rollout, code in enumerate(self._outcome):
             if code == _CODES[Outcome.OWED]:
                 continue
             left = code == _CODES[Outcome.FAILED] and (retry[rollout] > 1 or self._counted[rollout] < self._attempts)
             closed[rollout] = not (retry[rollout] and left)
+            self.retrying += not closed[rollout]
             self.exhausted += bool(retry[rollout]) and not left
         return closed
 
@@ -125,9 +128,10 @@ class Ledger:
         """How many attempts have failed so far, for the back-off."""
         return self._counted[rollout] + self._unsent[rollout] + self._admissions[rollout]
 
-    def settle(self, rollout: int, outcome: Outcome, *, reward: float | None = None, kind: str | None = None) -> None:
-        """Record how the newest attempt ended."""
+    def settle(self, rollout: int, outcome: Outcome, *, reward: float | None = None, kind: str | None = None, again: bool = False) -> None:
+        """Record how the newest attempt ended; with `again` it failed, and there will be another."""
         self._set(rollout, _CODES[outcome])
+        self.retrying += again
         if reward is not None:
             self.reward_sum += reward
         if kind is not None:

@@ -54,6 +54,11 @@ class Episode:
     environment: str | None
     task_id: dict[str, str] | None
 
+    @property
+    def capture_key(self) -> str:
+        """The name of the attempt; see `gym.protocol.ids.EpisodeId`."""
+        return f"{self.rollout_id}-a{self.attempt}" if self.attempt else self.rollout_id
+
 
 @dataclass(slots=True, frozen=True)
 class Failure:

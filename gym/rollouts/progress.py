@@ -1,69 +1,95 @@
-"""Showing how far a run is: a live view on a terminal, a plain line every few seconds elsewhere.
+"""Showing how far a run is: a live view on a terminal, a plain line now and then elsewhere.
 
-Reads the ledger and changes nothing. Always on stderr: stdout is for data.
+Changes nothing of the run, and does not end it if nobody reads any more. Always on stderr: stdout is for data.
 """
 
 import asyncio
 import contextlib
+import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
-from gym.protocol.rollouts import Outcome
-from gym.rollouts.ledger import Ledger
+from gym.rollouts.flights import Stages
+from gym.rollouts.snapshot import Snapshot, View, take
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 LIVE_SECONDS = 0.25
+STAGES_SECONDS = 1.0
+"""How often environment servers are asked for the stages of their episodes, for the live view."""
 PLAIN_SECONDS = 5.0
+PLAIN_LATER_SECONDS = 30.0
+"""How often a line comes once a run has gone on for a minute."""
+
+Ask = Callable[[Iterable[str]], Awaitable[Stages | None]]
+"""The stages of the episodes at these environment servers."""
 
 
 @contextlib.asynccontextmanager
-async def shown(ledger: Ledger, stream: TextIO) -> AsyncGenerator[None]:
-    """Show the ledger on `stream` for as long as the context lasts."""
-    started = time.monotonic()
-    if stream.closed or not stream.isatty():
-        async with _every(PLAIN_SECONDS, _plain(ledger, stream, started)):
+async def shown(view: View, ask: Ask, stream: TextIO) -> AsyncGenerator[None]:
+    """Show a run on `stream` for as long as the context lasts."""
+    started, done_before = time.monotonic(), view.ledger.done
+    stages: Stages | None = None
+
+    async def look() -> None:
+        nonlocal stages
+        stages = await ask({flight.environment for flight in view.flights.values()})
+
+    def now() -> Snapshot:
+        return take(view, stages, started=started, done_before=done_before, now=time.monotonic())
+
+    told = False
+
+    async def tell() -> None:
+        """A line each time, and once what the first failed attempt met: whose fault it is should not wait for the end."""
+        nonlocal told
+        await look()
+        state = now()
+        print(state.line(), file=stream, flush=True)
+        if state.first_failure and not told:
+            told = True
+            print(f"the first failed attempt, of {state.first_failure}", file=stream, flush=True)
+
+    def pause() -> float:
+        return PLAIN_SECONDS if time.monotonic() - started < 60 else PLAIN_LATER_SECONDS
+
+    if not _draws(stream):
+        async with _repeated(pause, tell):
             yield
         return
     from rich.console import Console
     from rich.live import Live
 
-    console = Console(file=stream)
-    live = Live(console=console, auto_refresh=False, transient=True)
+    # What else is said on stderr meanwhile comes to stand above the view; stdout is none of its business.
+    live = Live(console=Console(file=stream), auto_refresh=False, transient=True, redirect_stdout=False)
+
+    async def draw() -> None:
+        live.update(_drawn(now()), refresh=True)
+
     unreadable = contextlib.suppress(OSError, ValueError)  # a terminal that is gone must not end the run
     with unreadable:
         live.start()
     try:
-        async with _every(LIVE_SECONDS, lambda: live.update(_view(ledger, time.monotonic() - started), refresh=True)):
+        async with _repeated(lambda: STAGES_SECONDS, look), _repeated(lambda: LIVE_SECONDS, draw):
             yield
     finally:
         with unreadable:
             live.stop()
 
 
-def _plain(ledger: Ledger, stream: TextIO, started: float) -> Callable[[], None]:
-    """Prints a line each time, and once what the first failed attempt met: whose fault it is should not wait for the end."""
-    told = False
-
-    def show() -> None:
-        nonlocal told
-        print(line(ledger, time.monotonic() - started), file=stream, flush=True)
-        if ledger.first_failure is not None and not told:
-            told = True
-            print(f"the first failed attempt, of {ledger.first_failure}", file=stream, flush=True)
-
-    return show
+def _draws(stream: TextIO) -> bool:
+    return not stream.closed and stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 @contextlib.asynccontextmanager
-async def _every(seconds: float, show: Callable[[], None]) -> AsyncGenerator[None]:
+async def _repeated(pause: Callable[[], float], step: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
     async def repeat() -> None:
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(pause())
             try:
-                show()
+                await step()
             except (OSError, ValueError):
                 return  # nobody reads stderr any more; the run goes on
 
@@ -75,65 +101,20 @@ async def _every(seconds: float, show: Callable[[], None]) -> AsyncGenerator[Non
         await asyncio.wait({task}, timeout=1)
 
 
-def line(ledger: Ledger, seconds: float) -> str:
-    """The state of a run on one line."""
-    parts = [f"{ledger.done}/{ledger.expected} done", f"{ledger.running} running"]
-    if ledger.waiting:
-        parts.append(f"{ledger.waiting} waiting for a full server")
-    for outcome in (Outcome.MASKED, Outcome.FAILED):
-        if number := ledger.count(outcome):
-            parts.append(f"{number} {outcome}")
-    if ledger.failed_attempts:
-        parts.append(f"failed attempts: {_kinds(ledger)}")
-    if ledger.mean_reward is not None:
-        parts.append(f"mean reward {ledger.mean_reward:.3f}")
-    parts.append(f"{duration(seconds)} gone")
-    if (left := eta(ledger, seconds)) is not None:
-        parts.append(f"about {duration(left)} left")
-    return ", ".join(parts)
-
-
-def eta(ledger: Ledger, seconds: float) -> float | None:
-    """Seconds left at the pace so far; None while nothing is known."""
-    ended = ledger.done - ledger.failed_attempts.get("invalid_task", 0)
-    left = ledger.expected - ledger.done
-    return seconds / ended * left if ended > 0 and left else None
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    whole = int(seconds)
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{whole % 60:02}s" if minutes else f"{whole}s"
-
-
-def _kinds(ledger: Ledger) -> str:
-    common = ledger.failed_attempts.most_common(4)
-    more = len(ledger.failed_attempts) - len(common)
-    return " ".join(f"{kind} {number}" for kind, number in common) + (f" and {more} other kinds" if more else "")
-
-
-def _view(ledger: Ledger, seconds: float) -> "Group":
-    from rich.console import Group, RenderableType
+def _drawn(state: Snapshot) -> "Group":
+    from rich.console import Group
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
-    left = eta(ledger, seconds)
-    table = Table.grid(padding=(0, 2))
-    table.add_row(
-        ProgressBar(total=max(ledger.expected, 1), completed=ledger.done, width=12),
-        f"[bold]{ledger.done}[/]/{ledger.expected} done",
-        f"{ledger.running} running" + (f" ({ledger.waiting} waiting)" if ledger.waiting else ""),
-        f"mean reward {ledger.mean_reward:.3f}" if ledger.mean_reward is not None else "",
-        f"{duration(seconds)} gone" + (f", about {duration(left)} left" if left is not None else ""),
-    )
-    rows: list[RenderableType] = [table]
-    ended = ", ".join(f"{ledger.count(outcome)} {outcome}" for outcome in Outcome if outcome is not Outcome.OWED and ledger.count(outcome))
-    if ended:
-        rows.append(Text(ended))
-    if ledger.failed_attempts:
-        rows.append(Text(f"failed attempts: {_kinds(ledger)}", style="yellow"))
-    if ledger.first_failure:
-        rows.append(Text(f"the first, of {ledger.first_failure}", style="yellow", no_wrap=True, overflow="ellipsis"))
-    return Group(*rows)
+    head = Table.grid(padding=(0, 2))
+    bar = ProgressBar(total=max(state.expected, 1), completed=state.done, width=12)
+    head.add_row(bar, Text(state.done_words, style="bold"), Text(state.reward_words), Text(state.time_words))
+    lines = [
+        (f"{state.running_words}, {state.pace_words}", ""),
+        (", ".join(state.waiting_words), "yellow"),
+        (", ".join(state.ended_words), ""),
+        (state.failed_words, "yellow"),
+        (f"the first, of {state.first_failure}" if state.first_failure else "", "yellow"),
+    ]
+    return Group(head, *(Text(text, style=style, no_wrap=True, overflow="ellipsis") for text, style in lines if text))

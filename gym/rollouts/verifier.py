@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from gym.protocol.errors import ContractError
 from gym.protocol.failures import BUDGET_EXHAUSTED
 from gym.protocol.ids import new_resources_session_id
 from gym.protocol.rollouts import ATTEMPT_INDEX, ENVIRONMENT_SERVER, PREVIOUS_VERDICT, ROLLOUT_ID, RUN_ID, TOKEN_CAPTURE
+from gym.rollouts.flights import Stages
 from gym.rollouts.pace import Traffic
 from gym.rollouts.reverify import EXCHANGE, Modes, resources_server
 from gym.rollouts.targets import Targets
@@ -70,6 +71,10 @@ class Verifier:
 
     async def traffic(self) -> Traffic | None:
         """See `Dispatcher.traffic`."""
+        return None
+
+    async def stages(self, environments: Iterable[str]) -> Stages | None:
+        """See `Dispatcher.stages`: there is only one."""
         return None
 
     async def model_calls(self, server: str, capture_key: str) -> bytes:

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from gym.config.schema import Settings
 from gym.protocol.errors import redacted
@@ -36,10 +37,20 @@ class RedactingFormatter(logging.Formatter):
         return text if record.name == "gym.access" else redacted(text)
 
 
+class _Stderr(logging.StreamHandler[Any]):
+    """Writes to what stderr is now: while a live view is drawn, that puts lines above it."""
+
+    @property
+    def stream(self) -> Any:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: Any) -> None: ...
+
+
 def log_to_stderr(level: int, secrets: Sequence[str] = ()) -> None:
     """Send every record of this process to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    _install(handler, level, secrets)
+    _install(_Stderr(), level, secrets)
 
 
 def leave_out_whereabouts() -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 import pytest
@@ -14,6 +14,7 @@ from gym.rollouts import collect as collect_module
 from gym.rollouts import dispatch as dispatch_module
 from gym.rollouts.collect import Launch, Summary, collect
 from gym.rollouts.files import OutputFiles
+from gym.rollouts.flights import Stages
 from gym.rollouts.options import CollectOptions
 from gym.rollouts.targets import Targets
 
@@ -30,9 +31,14 @@ class FakeDispatcher:
         self._script = script
         self.calls: list[tuple[str, int]] = []
         self.out = self.most_out = 0
+        self.told: Stages | None = None
 
     async def traffic(self) -> None:
         """No model server tells anything."""
+
+    async def stages(self, environments: Iterable[str]) -> Stages | None:
+        """What is set, if anything is."""
+        return self.told
 
     async def run(self, environment: str, body: bytes) -> tuple[int, bytes]:
         """See `gym.rollouts.dispatch.Dispatcher`."""
@@ -98,10 +104,17 @@ class Bench:
         self.dispatcher = FakeDispatcher(script)
         return self.dispatcher
 
-    async def collect(self, targets: Targets = TARGETS, on_launch: Callable[[Launch], None] | None = None, **options: Any) -> Summary:
+    async def collect(
+        self,
+        targets: Targets = TARGETS,
+        on_launch: Callable[[Launch], None] | None = None,
+        progress: TextIO | None = None,
+        **options: Any,
+    ) -> Summary:
         """Run it, and check what must hold of every run."""
         asked = CollectOptions(input=self.input, output=self.files.output, **options)
-        summary = await collect(asked, targets, self.dispatcher, run_id="run", config_keys=self.config_keys, on_launch=on_launch)
+        told = {"on_launch": on_launch, "progress": progress}
+        summary = await collect(asked, targets, self.dispatcher, run_id="run", config_keys=self.config_keys, **told)
         self.check(summary)
         return summary
 

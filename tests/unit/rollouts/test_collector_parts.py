@@ -1,7 +1,5 @@
 """The collector's parts: files, lock, store, progress, options, duplicates."""
 
-import asyncio
-import io
 import os
 from pathlib import Path
 
@@ -9,7 +7,6 @@ import pytest
 
 from gym.config.errors import UserError
 from gym.protocol.rollouts import Outcome
-from gym.rollouts import progress
 from gym.rollouts.dispatch import BACKOFF_CAP, backoff
 from gym.rollouts.duplicates import DuplicateFinder
 from gym.rollouts.files import OutputFiles, write_json
@@ -120,7 +117,7 @@ def test_a_ledger_owes_what_is_out_again() -> None:
     assert (ledger.expected, ledger.count(Outcome.FAILED), ledger.count(Outcome.OWED)) == (3, 1, 2)
     assert ledger.reserve(0) == 0
     assert ledger.charge(0, call_failure(RuntimeError("x")))
-    ledger.settle(0, Outcome.FAILED, kind="agent_request_failed")
+    ledger.settle(0, Outcome.FAILED, kind="agent_request_failed", again=True)
     assert ledger.failed_by_kind() == {"agent_request_failed": 1, "invalid_task": 1}
     assert ledger.reserve(0) == 1
     assert (ledger.count(Outcome.FAILED), ledger.count(Outcome.OWED)) == (1, 2)
@@ -136,48 +133,3 @@ def test_more_kinds_of_failure_than_a_byte_can_tell() -> None:
     by_kind = ledger.failed_by_kind()
     assert sum(by_kind.values()) == 400
     assert by_kind["other"] == 400 - 254
-
-
-async def test_plain_progress_is_lines_and_survives_a_closed_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.01)
-    ledger = Ledger(4, 1, 3)
-    ledger.reserve(0)
-    ledger.settle(0, Outcome.MEASURED, reward=1.0)
-    ledger.running = 2
-    stream = io.StringIO()
-    async with progress.shown(ledger, stream):
-        await asyncio.sleep(0.05)
-    first = stream.getvalue().splitlines()[0]
-    assert first.startswith("2/5 done, 2 running, 1 failed, failed attempts: invalid_task 1, mean reward 1.000")
-    ledger.first_failure = "rollout 3-0 (agent): policy_model: cannot reach http://there"
-    async with progress.shown(ledger, stream):
-        await asyncio.sleep(0.05)
-    told = stream.getvalue().splitlines()
-    assert told.count("the first failed attempt, of rollout 3-0 (agent): policy_model: cannot reach http://there") == 1
-    stream.close()
-    async with progress.shown(ledger, stream):
-        await asyncio.sleep(0.05)
-
-
-async def test_the_live_view_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(progress, "LIVE_SECONDS", 0.01)
-    monkeypatch.setenv("TERM", "xterm")
-    ledger = Ledger(4, 0, 3)
-    ledger.reserve(0)
-    ledger.settle(0, Outcome.MEASURED, reward=1.0)
-    ledger.failed_attempts["agent_run_error"] += 2
-    ledger.first_failure = "rollout 3-0: it broke"
-    stream = Terminal()
-    async with progress.shown(ledger, stream):
-        await asyncio.sleep(0.1)
-    for word in ("done", "mean reward 1.000", "1 measured", "failed attempts: agent_run_error 2", "the first, of rollout 3-0: it broke"):
-        assert word in stream.getvalue()
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(3, "3s"), (75, "1m15s"), (7265, "2h01m")])
-def test_durations(seconds: float, text: str) -> None:
-    assert progress.duration(seconds) == text
