@@ -42,7 +42,25 @@ def test_sarif_and_github(gym, project):
 
 def test_strict_fails_on_warnings(gym):
     assert gym("env", "validate", "-c", "base.yaml", "+nobody=null")[0] == 0
-    assert gym("env", "validate", "-c", "base.yaml", "+nobody=null", "--strict")[0] == 1
+    code, out, err = gym("env", "validate", "-c", "base.yaml", "+nobody=null", "--strict")
+    assert (code, out, err.splitlines()[-1]) == (1, "", "0 errors, 1 warning")
+    code, out, _ = gym("env", "validate", "-c", "base.yaml", "+nobody=null", "--strict", "--format", "json")
+    assert (code, json.loads(out)["valid"], json.loads(out)["problems"][0]["severity"]) == (1, False, "warning")
+    assert gym("env", "validate", "-c", "base.yaml", "--strict")[0] == 0
+
+
+def test_a_deprecated_config_in_use_is_a_warning(gym, project):
+    old = "benchmarks/old/simple.yaml"
+    project.write(old, "config_paths: [base.yaml]\n")
+    manifest = project.write("benchmarks/old/simple/manifest.yaml", "# no more than this is read here\nlifecycle: deprecated\n")
+    project.write("mine.yaml", f"config_paths:\n- {old}\n")
+    for used, place in ((old, f"{old}:1:1"), ("mine.yaml", "mine.yaml:2:3")):
+        code, out, err = gym("env", "validate", "-c", used)
+        assert (code, out, err.count("\n")) == (0, "Config is valid\n", 1)
+        assert err.startswith(f"{place}: warning[deprecated]: config_paths: {old} is deprecated — ")
+        assert gym("env", "validate", "-c", used, "--strict")[0] == 1
+    manifest.write_text("lifecycle: active\n")
+    assert gym("env", "validate", "-c", "mine.yaml", "--strict")[0] == 0
 
 
 @pytest.mark.parametrize(
