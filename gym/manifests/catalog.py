@@ -56,7 +56,7 @@ class Entry:
             return []
         scripts = dict.fromkeys(dataset["prepare_script"] for dataset in self._datasets if dataset["prepare_script"])
         model = "" if self.fields.get("model_server") is None else " --model-type openai_model"
-        run = f"gym eval run --config {self.overlay.relative}{model} --output results/{self.overlay.path.stem}.jsonl"
+        run = f"gym eval run --config {self.overlay.relative}{model} --output results/{Path(self.name).name}.jsonl"
         return [*(f"python {script}" for script in scripts), run]
 
     @property

@@ -103,8 +103,21 @@ def _configs(root: Path) -> Iterator[Path]:
 
 
 def is_config(path: Path) -> bool:
-    """Whether it composes instances: prompts and settings of engines stand beside recipes too. A broken file is taken for one."""
+    """Whether it composes instances, or would if it were not broken: prompts, settings of engines and foreign YAML stand here too."""
     block, _ = read_yaml(path, path.name)
-    if block is None or CONFIG_PATHS in block.entries:
+    if block is None:
+        return _would_compose(path)
+    if CONFIG_PATHS in block.entries:
         return True
     return any(isinstance(node, Block) and any(kind in node.entries for kind in KINDS) for node in block.entries.values())
+
+
+def _would_compose(path: Path) -> bool:
+    overlay = overlay_at(path)
+    if overlay is not None and overlay.manifest.is_file():
+        return True
+    try:
+        text = path.read_bytes()
+    except OSError:
+        return True  # to be reported
+    return any(f"{key}:".encode() in text for key in (CONFIG_PATHS, *KINDS))

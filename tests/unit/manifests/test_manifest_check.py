@@ -202,6 +202,21 @@ def test_who_uses_a_deprecated_config_is_told(
     assert warning in capsys.readouterr().err
 
 
+def test_all_reports_broken_configs_and_passes_over_yaml_that_is_none(recipe: "Recipe") -> None:
+    folder = recipe.config.parent
+    (folder / "several.yaml").write_text("one: 1\n---\ntwo: 2\n")
+    (folder / "chart.yaml").write_text("name: {{ .Values.name }}-x\n")
+    (folder / "broken.yaml").write_text("config_paths: [\n")
+    (folder / "latin.yaml").write_bytes(b"# \xe9\nx: {resources_servers: {}}\n")
+    (folder / "gone.yaml").symlink_to("nowhere.yaml")
+    _, problems, _ = check_all([recipe.root], recipe.root)
+    assert {(str(problem.origin).rpartition("/")[2], problem.rule) for problem in problems} == {
+        ("broken.yaml:2:1", "yaml-syntax"),
+        ("latin.yaml:1:1", "file-unreadable"),
+        ("command line", "config-not-found"),  # a link that leads nowhere
+    }
+
+
 @pytest.mark.parametrize(
     ("path", "name"),
     [
