@@ -132,10 +132,9 @@ def examine(config: list[str] | None, model_type: str | None, overrides: list[st
     """Composes what the options of a command name. Wrong usage if they name nothing."""
     from gym.config import examine as examined
     from gym.config.errors import in_order
-
-    check_usage(config, model_type, overrides, agent_type)
     from gym.manifests.lifecycle import check_lifecycle
 
+    check_usage(config, model_type, overrides, agent_type)
     found = examined([Path(path) for path in config or []], overrides or [], model_type=model_type, agent_type=agent_type)
     doubts, wrong = check_lifecycle(found, Path.cwd()), []
     if found.sandbox_providers:

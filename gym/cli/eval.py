@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gym.cli.collecting import AllowUnsafeResume, NoServe, Overwrite, Records, Resume, ServedRun, check_together, opening
 from gym.cli.env import AgentType, Config, ModelType, Overrides
 from gym.cli.loop import run_to_end
 from gym.cli.serving import plan_to_run, servers
-from gym.cli.telling import say_closing, say_opening, say_record
+from gym.cli.telling import say_closing, say_record
 
 if TYPE_CHECKING:
     from gym.config.plan import DatasetBinding
-    from gym.rollouts.collect import Launch, Summary
+    from gym.rollouts.collect import Summary
     from gym.rollouts.options import CollectOptions
 
 app = typer.Typer(help="Run rollouts.", no_args_is_help=True, rich_markup_mode=None)
@@ -51,8 +52,8 @@ def run(
     dataset: Annotated[str | None, typer.Option("--dataset", metavar="NAME", help="A data set of the configuration.")] = None,
     agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="The agent instance to run rows with.")] = None,
     env: Annotated[str | None, typer.Option("--env", metavar="NAME", help="The environment server that rows go to.")] = None,
-    no_serve: Annotated[bool, typer.Option("--no-serve", help="Use the servers that 'gym env start' runs, and start none.")] = False,
-    run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="With --no-serve: which run, if several are up.")] = None,
+    no_serve: NoServe = False,
+    run_id: ServedRun = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Read at most so many rows.")] = None,
     shard: Annotated[
         str | None, typer.Option("--shard", metavar="I/N", help="Run only every N-th task, from the I-th on; see 'gym eval merge'.")
@@ -72,13 +73,11 @@ def run(
     attempts: Annotated[
         int | None, typer.Option("--attempts", min=1, max=100, help="Attempts at each rollout; else $NEMO_GYM_MAX_ROLLOUT_ATTEMPTS, or 3.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of an earlier run at this output.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an earlier run at this output; begin if there is none.")] = False,
-    allow_unsafe_resume: Annotated[
-        bool, typer.Option("--allow-unsafe-resume", help="With --resume: also where rows, options or configuration have changed.")
-    ] = False,
+    overwrite: Overwrite = False,
+    resume: Resume = False,
+    allow_unsafe_resume: AllowUnsafeResume = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check options, config and output, and start nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a launch record and a done record on stdout.")] = False,
+    as_json: Records = False,
 ) -> None:
     """Run rows as episodes and write what came of them.
 
@@ -98,12 +97,7 @@ def run(
 
     if input is not None and dataset is not None:
         raise typer.BadParameter("give either --input or --dataset")
-    if run_id is not None and not no_serve:
-        raise typer.BadParameter("--run needs --no-serve")
-    if resume and overwrite:
-        raise typer.BadParameter("give either --resume or --overwrite")
-    if allow_unsafe_resume and not resume:
-        raise typer.BadParameter("--allow-unsafe-resume needs --resume")
+    check_together(no_serve=no_serve, run_id=run_id, overwrite=overwrite, resume=resume, allow_unsafe_resume=allow_unsafe_resume)
     request = _Request(
         output, input, dataset, agent, env, limit, concurrency, num_repeats, attempts, overwrite, resume, allow_unsafe_resume, shard
     )
@@ -120,11 +114,6 @@ def run(
         typer.echo("nothing is wrong with it; nothing was started (--dry-run)", err=True)
         return
 
-    def on_launch(launch: "Launch") -> None:
-        if as_json:
-            say_record(launch.as_dict())
-        say_opening(launch)
-
     async def work() -> "Summary":
         async with servers(plan, no_serve=no_serve, run_id=run_id) as up:
             return await collect(
@@ -133,7 +122,7 @@ def run(
                 PeerDispatcher(up.peer, up.timeouts, up.models()),
                 run_id=up.run_id,
                 config_keys=up.config_keys,
-                on_launch=on_launch,
+                on_launch=opening(as_json),
                 progress=sys.stderr,
             )
 
@@ -153,7 +142,7 @@ def run(
 def merge(
     shards: Annotated[list[Path], typer.Argument(metavar="FILE...", help="The outputs of all shards.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the whole goes, as if one run had written it.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of an earlier run at this output.")] = False,
+    overwrite: Overwrite = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a done record on stdout.")] = False,
 ) -> None:
     """Put the outputs of all shards of a run together, with one account.

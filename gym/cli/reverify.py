@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gym.cli.collecting import AllowUnsafeResume, NoServe, Overwrite, Records, Resume, ServedRun, check_together, opening
 from gym.cli.env import Config, ModelType, Overrides
 from gym.cli.loop import run_to_end
 from gym.cli.serving import plan_to_run, servers
-from gym.cli.telling import say_closing, say_opening, say_record
+from gym.cli.telling import say_closing, say_record
 
 if TYPE_CHECKING:
-    from gym.rollouts.collect import Launch, Summary
+    from gym.rollouts.collect import Summary
     from gym.rollouts.verdicts import Changes
 
 _FLIPS_SHOWN = 50
@@ -34,19 +35,17 @@ def reverify(
         str | None,
         typer.Option("--env", metavar="NAME", help="The environment server whose resources server verifies; else each row's own."),
     ] = None,
-    no_serve: Annotated[bool, typer.Option("--no-serve", help="Use the servers that 'gym env start' runs, and start none.")] = False,
-    run_id: Annotated[str | None, typer.Option("--run", metavar="ID", help="With --no-serve: which run, if several are up.")] = None,
+    no_serve: NoServe = False,
+    run_id: ServedRun = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Read at most so many rollouts.")] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", min=1, help="Verifications at a time.")] = 64,
     attempts: Annotated[
         int | None, typer.Option("--attempts", min=1, max=100, help="Attempts at each verdict; else $NEMO_GYM_MAX_ROLLOUT_ATTEMPTS, or 3.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of an earlier run at this output.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an earlier run at this output; begin if there is none.")] = False,
-    allow_unsafe_resume: Annotated[
-        bool, typer.Option("--allow-unsafe-resume", help="With --resume: also where rows, options or configuration have changed.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a launch record and a done record on stdout.")] = False,
+    overwrite: Overwrite = False,
+    resume: Resume = False,
+    allow_unsafe_resume: AllowUnsafeResume = False,
+    as_json: Records = False,
 ) -> None:
     """Verify rollouts again, without their agent, and say which verdicts are others now.
 
@@ -68,12 +67,7 @@ def reverify(
     from gym.rollouts.verdicts import read_changes
     from gym.rollouts.verifier import Verifier
 
-    if run_id is not None and not no_serve:
-        raise typer.BadParameter("--run needs --no-serve")
-    if resume and overwrite:
-        raise typer.BadParameter("give either --resume or --overwrite")
-    if allow_unsafe_resume and not resume:
-        raise typer.BadParameter("--allow-unsafe-resume needs --resume")
+    check_together(no_serve=no_serve, run_id=run_id, overwrite=overwrite, resume=resume, allow_unsafe_resume=allow_unsafe_resume)
     earlier = EarlierRun(rollouts)
     earlier.check()
     check_before_start(output, overwrite=overwrite, resume=resume, inputs=earlier.all_files())
@@ -94,12 +88,9 @@ def reverify(
     if started is not None and not no_serve:
         check_resume(options, key_digests(started))
 
-    def on_launch(launch: "Launch") -> None:
-        if as_json:
-            say_record(launch.as_dict())
-        say_opening(launch)
-        if without := earlier.without_row():
-            typer.echo(f"{without} rollouts of the earlier run ended without a row, and are not verified", err=True)
+    def left_out() -> str | None:
+        without = earlier.without_row()
+        return f"{without} rollouts of the earlier run ended without a row, and are not verified" if without else None
 
     async def work() -> "Summary":
         async with servers(plan, no_serve=no_serve, run_id=run_id, started=started) as up:
@@ -114,7 +105,7 @@ def reverify(
                     run_id=up.run_id,
                     config_keys=up.config_keys,
                     preparation=partial(Rollouts, modes=modes),
-                    on_launch=on_launch,
+                    on_launch=opening(as_json, left_out),
                     progress=sys.stderr,
                 )
             finally:

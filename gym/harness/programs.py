@@ -4,18 +4,16 @@ Invariant: none outlives the process that asked for it, and none is waited for l
 they are told so by the variables that they know.
 """
 
-import ctypes
 import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gym.config.errors import UserError
+from gym.parenthood import ending_with_us
 
-_PR_SET_PDEATHSIG = 1
 _OFFLINE = {"UV_OFFLINE": "1", "UV_PYTHON_DOWNLOADS": "never", "npm_config_offline": "true"}
 _MARK = re.compile(r"^\s*(?:[×│├╰─▶]+\s*)*(?:error: |cause: |Caused by: )?")
 _SECTION = re.compile(r"^\s*\[std(out|err)\]")
@@ -42,14 +40,6 @@ def network_refused() -> bool:
 
 def run_program(command: Sequence[str | Path], seconds: float, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
     """Run it to its end, which comes at the latest with that of the calling thread. Raises UserError if it takes too long, OSError."""
-    parent, libc = os.getpid(), ctypes.CDLL(None)
-
-    def die_with_us() -> None:
-        if sys.platform == "linux":
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)  # we died before it could ask to be told
-
     try:
         return subprocess.run(
             command,
@@ -61,7 +51,7 @@ def run_program(command: Sequence[str | Path], seconds: float, cwd: Path | None 
             timeout=seconds,
             cwd=cwd,
             env=os.environ | {"UV_NO_WRAP": "1"},
-            preexec_fn=die_with_us,
+            preexec_fn=ending_with_us(signal.SIGKILL),
         )
     except subprocess.TimeoutExpired as error:
         raise UserError(f"`{Path(command[0]).name} {' '.join(map(str, command[1:3]))}` did not end within {seconds:g} s") from error

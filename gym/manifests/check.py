@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from gym.config import Examined
 from gym.config.compose import display_path
 from gym.config.errors import Problem, did_you_mean, shown
 from gym.config.licenses import license_hint
@@ -30,6 +31,8 @@ class Checked:
 
     path: Path
     manifest: Manifest | None = None
+    examined: Examined | None = None
+    """Its config; None if that was not looked at."""
     composition: Composition | None = None
     """What the config says; None if that is unknown."""
     problems: list[Problem] = field(default_factory=list[Problem])
@@ -67,7 +70,7 @@ def check_manifest(path: Path, cwd: Path) -> Checked:
     checked.problems += _check_place(checked.manifest, block, overlay)
     if not overlay.path.is_file():
         return checked
-    examined = examine_offline(overlay)
+    checked.examined = examined = examine_offline(overlay)
     checked.problems += examined.problems
     if examined.plan is not None:
         checked.composition = composition_of(examined.plan)

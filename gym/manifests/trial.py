@@ -40,11 +40,14 @@ class Trial:
         for overlay in overlays([self.root]):
             if not any(overlay.path.is_relative_to(folder) for folder in self.folders):
                 continue
+            examined = None
             if overlay.manifest.is_file():
                 checked = check_manifest(overlay.manifest, cwd)
                 problems += [*checked.problems, *checked.stale]
-            examined = examine_offline(overlay)
-            problems += examined.problems
+                examined = checked.examined
+            if examined is None:
+                examined = examine_offline(overlay)
+                problems += examined.problems
             if examined.plan is not None:
                 found = list(_rows(examined.plan, cwd))
                 rows += len(found)

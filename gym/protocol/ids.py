@@ -26,6 +26,11 @@ def check_rollout_id(value: str) -> str:
 RolloutId = Annotated[str, AfterValidator(check_rollout_id)]
 
 
+def capture_key(rollout_id: str, attempt: int) -> str:
+    """The name under which an attempt's model calls are recorded; see `parse_capture_key`."""
+    return rollout_id if attempt == 0 else f"{rollout_id}-a{attempt}"
+
+
 class EpisodeId(BaseModel):
     """One physical attempt of a logical rollout."""
 
@@ -37,7 +42,7 @@ class EpisodeId(BaseModel):
     @property
     def capture_key(self) -> str:
         """The name under which this attempt's model calls are recorded; see `parse_capture_key`."""
-        return self.rollout_id if self.attempt == 0 else f"{self.rollout_id}-a{self.attempt}"
+        return capture_key(self.rollout_id, self.attempt)
 
 
 def parse_capture_key(key: str) -> EpisodeId:

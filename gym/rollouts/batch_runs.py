@@ -4,10 +4,8 @@ Each run is a process, so that one which breaks, or fills the memory, takes no o
 own: a signal to us is passed on once, and the run ends as it always does, with its account. If we are killed, it is told to end.
 """
 
-import ctypes
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from typing import Any, cast
 import orjson
 
 from gym.config.errors import UserError
+from gym.parenthood import ending_with_us
 from gym.rollouts import batch_summary
 from gym.rollouts.batch import OUTPUT_NAME, BatchRun
 from gym.rollouts.batch_summary import RunEnd
@@ -25,7 +24,6 @@ from gym.rollouts.lock import run_lock
 
 Say = Callable[[str], None]
 
-_PR_SET_PDEATHSIG = 1
 _PASSED_ON = {signal.SIGINT: signal.SIGINT, signal.SIGTERM: signal.SIGTERM, signal.SIGHUP: signal.SIGTERM}
 
 
@@ -89,7 +87,7 @@ class Batch:
             stdout=subprocess.PIPE,
             stderr=stderr,
             process_group=0,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=ending_with_us(signal.SIGTERM),
         )
         if self.interrupted:  # by a signal that came while it was being made
             self._current.send_signal(signal.SIGINT)
@@ -114,10 +112,6 @@ class Batch:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _records(told: bytes) -> list[dict[str, Any]]:

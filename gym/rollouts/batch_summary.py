@@ -7,6 +7,7 @@ from typing import Any
 
 from gym.rollouts.collect import EXIT_ERROR, EXIT_INCOMPLETE, EXIT_INTERRUPTED, EXIT_OK
 from gym.rollouts.files import write_atomically, write_json
+from gym.tables import table_lines
 
 SUMMARY_JSON, SUMMARY_TEXT = "summary.json", "summary.txt"
 _COUNTS = ("expected", "measured", "masked", "unscored", "failed", "owed")
@@ -84,10 +85,8 @@ def as_dict(ends: list[RunEnd], *, interrupted: bool) -> dict[str, Any]:
 def as_text(ends: list[RunEnd]) -> str:
     """The summary as a table, and below it what went wrong."""
     rows = [["run", "state", *_COUNTS, "mean reward", "time"], *(_cells(end) for end in ends)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     problems = [f"{end.name}: {end.problem}" for end in ends if end.problem]
-    return "\n".join([*lines, *problems]) + "\n"
+    return "\n".join([*table_lines(rows), *problems]) + "\n"
 
 
 def _cells(end: RunEnd) -> list[str]:

@@ -9,7 +9,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gym.client import CallError, Peer
 from gym.protocol.rollouts import Outcome
@@ -30,6 +30,7 @@ ADMISSION_PATIENCE = 21_600.0
 """How long one attempt knocks at a full server before that is its failure, in seconds: one episode's time in the shipped recipes."""
 
 _STATUS_SECONDS = 5.0
+_Said = TypeVar("_Said")
 _RECORD_SECONDS = 30.0
 """How long a model server may take to hand out one episode's record."""
 
@@ -166,31 +167,24 @@ class PeerDispatcher:
 
     async def traffic(self) -> Traffic | None:
         """See `Dispatcher.traffic`. A server that does not answer just now counts with what it said last."""
-        await asyncio.gather(*(self._ask(name) for name in self._models))
+        told = await asyncio.gather(*(self._said(name, _traffic_in) for name in self._models))
+        self._told |= {name: traffic for name, traffic in zip(self._models, told, strict=True) if traffic is not None}
         return summed(self._told.values()) if self._told else None
-
-    async def _ask(self, name: str) -> None:
-        try:
-            told: Any = (await self._peer(name).get(STATUS, timeout=_STATUS_SECONDS)).json()["calls"]
-            shut_until = time.monotonic() + wait if (wait := told.get("wait_seconds")) else 0.0
-            limited = int(told.get("limited", 0))
-            self._told[name] = Traffic(int(told["calls"]), float(told["seconds"]), int(told["output_tokens"]), limited, shut_until)
-        except (CallError, ValueError, KeyError, TypeError, AttributeError):
-            pass  # not there just now, or of another program, which tells nothing
 
     async def stages(self, environments: Iterable[str]) -> Stages | None:
         """See `Dispatcher.stages`."""
-        told = [one for one in await asyncio.gather(*map(self._stages_at, environments)) if one is not None]
+        asked = await asyncio.gather(*(self._said(name, _stages_in) for name in environments))
+        told = [one for one in asked if one is not None]
         if not told:
             return None
         return Stages({key: stage for one in told for key, stage in one.of.items()}, sum(one.queued for one in told))
 
-    async def _stages_at(self, environment: str) -> Stages | None:
+    async def _said(self, name: str, read: Callable[[Any], _Said]) -> _Said | None:
+        """What `read` finds in the status of a server; None if it is not there just now, or is of another program, which tells nothing."""
         try:
-            said: Any = (await self._peer(environment).get(STATUS, timeout=_STATUS_SECONDS)).json()
-            return Stages({str(one["episode"]): str(one["stage"]) for one in said["episodes"]}, int(said["queued"]))
+            return read((await self._peer(name).get(STATUS, timeout=_STATUS_SECONDS)).json())
         except (CallError, ValueError, KeyError, TypeError, AttributeError):
-            return None  # as in `_ask`
+            return None
 
     async def model_calls(self, server: str, capture_key: str) -> bytes:
         """See `Dispatcher.model_calls`."""
@@ -205,3 +199,13 @@ class PeerDispatcher:
         if peer is None:
             peer = self._peers[name] = self._peer_of(name)
         return peer
+
+
+def _traffic_in(status: Any) -> Traffic:
+    told = status["calls"]
+    shut_until = time.monotonic() + wait if (wait := told.get("wait_seconds")) else 0.0
+    return Traffic(int(told["calls"]), float(told["seconds"]), int(told["output_tokens"]), int(told.get("limited", 0)), shut_until)
+
+
+def _stages_in(status: Any) -> Stages:
+    return Stages({str(one["episode"]): str(one["stage"]) for one in status["episodes"]}, int(status["queued"]))

@@ -14,7 +14,7 @@ from gym.client import CallError
 from gym.config.errors import printable
 from gym.protocol.errors import redacted
 from gym.protocol.failures import FAILURES, bounded_reason, rule
-from gym.protocol.ids import check_rollout_id
+from gym.protocol.ids import capture_key, check_rollout_id
 from gym.protocol.rollouts import (
     FAILURE_CLASS,
     FAILURE_KIND,
@@ -56,8 +56,8 @@ class Episode:
 
     @property
     def capture_key(self) -> str:
-        """The name of the attempt; see `gym.protocol.ids.EpisodeId`."""
-        return f"{self.rollout_id}-a{self.attempt}" if self.attempt else self.rollout_id
+        """The name of the attempt, as `EpisodeId` has it."""
+        return capture_key(self.rollout_id, self.attempt)
 
 
 @dataclass(slots=True, frozen=True)

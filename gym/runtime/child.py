@@ -9,7 +9,6 @@ folder; should its own clean-up hang, a last timer ends it.
 
 import asyncio
 import contextlib
-import ctypes
 import importlib
 import logging
 import os
@@ -19,19 +18,18 @@ import sys
 import threading
 from pathlib import Path
 
+from gym.parenthood import end_with_parent
+
 log = logging.getLogger("gym.runtime")
 
-_PR_SET_PDEATHSIG = 1
 _LAST_RESORT_SECONDS = 600.0
 """After SIGTERM: longer than any bounded clean-up of ours; only a clean-up that hangs meets it."""
 
 
 def main(spec_path: str, descriptors: str, parent: str) -> int:
     """Serve one instance until SIGTERM. Returns the exit status."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != int(parent):
-        return 1  # the parent died before we could ask to be told
+    if not end_with_parent(int(parent), signal.SIGTERM):
+        return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle, in its order
 
     import uvloop
