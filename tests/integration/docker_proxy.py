@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tests.integration.apart import served_apart
+
 _REQUEST = re.compile(rb"^(?:POST|GET|DELETE|PUT|HEAD) \S+")
 
 
@@ -153,14 +155,5 @@ async def _pump(engine: asyncio.StreamReader, writer: asyncio.StreamWriter, veil
 def docker_proxy(path: Path) -> Iterator[DockerProxy]:
     """A proxy in a thread of its own, as the programs that use it are other processes."""
     proxy = DockerProxy(path)
-    loop = asyncio.new_event_loop()
-    stop, up = asyncio.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: loop.run_until_complete(proxy.serve(stop, up)), daemon=True)
-    thread.start()
-    try:
-        assert up.wait(10)
+    with served_apart(proxy.serve):
         yield proxy
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
-        loop.close()

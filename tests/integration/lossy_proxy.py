@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tests.integration.apart import served_apart
+
 What = Literal["lose_reply", "lose_request", "twice", "hold", "answer"]
 
 
@@ -117,9 +119,8 @@ async def lossy_proxy(target: Callable[[], str]) -> AsyncGenerator[LossyProxy]:
 def proxies_apart(targets: Mapping[str, Callable[[], str]]) -> Iterator[dict[str, LossyProxy]]:
     """Several proxies in a thread of their own, for tests whose servers are other processes."""
     proxies: dict[str, LossyProxy] = {}
-    loop, stop, up = asyncio.new_event_loop(), asyncio.Event(), threading.Event()
 
-    async def serve() -> None:
+    async def serve(stop: asyncio.Event, up: threading.Event) -> None:
         async with contextlib.AsyncExitStack() as stack:
             for name, target in targets.items():
                 proxies[name] = await stack.enter_async_context(lossy_proxy(target))
@@ -130,12 +131,5 @@ def proxies_apart(targets: Mapping[str, Callable[[], str]]) -> Iterator[dict[str
             task.cancel()
         await asyncio.gather(*handled, return_exceptions=True)
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()), daemon=True)
-    thread.start()
-    try:
-        assert up.wait(10)
+    with served_apart(serve):
         yield proxies
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
-        loop.close()

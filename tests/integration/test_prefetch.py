@@ -126,7 +126,8 @@ def test_after_a_kill_nothing_runs_on_and_the_next_one_repairs(needy: Needy, gro
     assert needy.run()[2] == NOTHING
 
 
-def test_of_two_at_once_one_builds_and_the_other_waits(needy: Needy) -> None:
+def _two_at_once(needy: Needy) -> tuple[Path, Started, Started]:
+    """One that builds, until `go` is in the folder, and one that waits for it."""
     slow = needy.runs.folder / "slow"
     needy.packages.slow(slow)
     needy.requirements.write_text(needy.packages.requirements("slow"))
@@ -134,6 +135,11 @@ def test_of_two_at_once_one_builds_and_the_other_waits(needy: Needy) -> None:
     wait_for((slow / "building").exists, lambda: first.errors)
     second = needy.begin()
     wait_for(lambda: "waiting" in second.errors, lambda: second.errors)
+    return slow, first, second
+
+
+def test_of_two_at_once_one_builds_and_the_other_waits(needy: Needy) -> None:
+    slow, first, second = _two_at_once(needy)
     (slow / "go").touch()
     assert (first.ended(60), second.ended(60)) == (0, 0)
     assert first.output == second.output
@@ -145,13 +151,7 @@ def test_of_two_at_once_one_builds_and_the_other_waits(needy: Needy) -> None:
 
 
 def test_when_the_one_that_builds_is_killed_the_one_that_waits_takes_over(needy: Needy) -> None:
-    slow = needy.runs.folder / "slow"
-    needy.packages.slow(slow)
-    needy.requirements.write_text(needy.packages.requirements("slow"))
-    first = needy.begin()
-    wait_for((slow / "building").exists, lambda: first.errors)
-    second = needy.begin()
-    wait_for(lambda: "waiting" in second.errors, lambda: second.errors)
+    slow, first, second = _two_at_once(needy)
     first.signal(signal.SIGKILL)
     (slow / "go").touch()
     assert second.ended(60) == 0

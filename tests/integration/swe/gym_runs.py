@@ -17,6 +17,33 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[3]
 GYM = [sys.executable, "-c", "from gym.cli.main import main; main()"]
 
+_CALC = """
+config_paths: [environment_servers/single_agent_turn/configs/single_agent_turn.yaml]
+sandbox:
+  docker: {{create: {{network: none, pull: never}}}}
+box:
+  resources_servers:
+    calc_swe:
+      entrypoint: app.py
+      inconclusive_verification_retries: 0
+      sandbox_config: {{ttl_s: 900, metadata: {{test: "{tag}"}}}}
+      datasets: {datasets}
+agent:
+  responses_api_agents: {{shell_agent: {{entrypoint: app.py}}}}
+env:
+  _inherit_from: single_agent_turn
+  environment_servers:
+    single_agent_turn:
+      resources_server: {{type: resources_servers, name: box}}
+      agent_server: {{type: responses_api_agents, name: agent}}
+      default_episode_timeout_seconds: 300
+"""
+
+
+def calc_config(tag: str, rows: Path | None = None) -> str:
+    """The small task's server with an agent that runs the script of its prompt; `rows` become its data set."""
+    return _CALC.format(tag=tag, datasets=f"[{{name: calc, type: example, jsonl_fpath: {rows}}}]" if rows is not None else "[]")
+
 
 def skip_without_environment(said: str) -> None:
     if "cannot build the Python environment" in said:

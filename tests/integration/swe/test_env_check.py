@@ -6,33 +6,12 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import GymRuns
-
-CONFIG = """
-config_paths: [environment_servers/single_agent_turn/configs/single_agent_turn.yaml]
-sandbox:
-  docker: {{create: {{network: none, pull: never}}}}
-box:
-  resources_servers:
-    calc_swe:
-      entrypoint: app.py
-      inconclusive_verification_retries: 0
-      sandbox_config: {{ttl_s: 900, metadata: {{test: "{tag}"}}}}
-      datasets: [{{name: calc, type: example, jsonl_fpath: {rows}}}]
-agent:
-  responses_api_agents: {{shell_agent: {{entrypoint: app.py}}}}
-env:
-  _inherit_from: single_agent_turn
-  environment_servers:
-    single_agent_turn:
-      resources_server: {{type: resources_servers, name: box}}
-      agent_server: {{type: responses_api_agents, name: agent}}
-      default_episode_timeout_seconds: 300
-"""
+from tests.integration.swe.gym_runs import calc_config
 
 
 def check(runs: GymRuns, rows: list[dict[str, Any]], *arguments: Any) -> tuple[int, str, str]:
     path = runs.rows(*({**row, "responses_create_params": {"input": "x"}} for row in rows))
-    runs.config.write_text(CONFIG.format(tag=runs.tag, rows=path))
+    runs.config.write_text(calc_config(runs.tag, path))
     return runs.run("env", "check", "--config", runs.config, *arguments, seconds=200)
 
 

@@ -6,37 +6,16 @@ import orjson
 import pytest
 
 from tests.integration.conftest import GymRuns
-from tests.integration.swe.gym_runs import watched
+from tests.integration.swe.gym_runs import calc_config, watched
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
-
-CONFIG = """
-config_paths: [environment_servers/single_agent_turn/configs/single_agent_turn.yaml]
-sandbox:
-  docker: {{create: {{network: none, pull: never}}}}
-box:
-  resources_servers:
-    calc_swe:
-      entrypoint: app.py
-      inconclusive_verification_retries: 0
-      sandbox_config: {{ttl_s: 900, metadata: {{test: "{tag}"}}}}
-agent:
-  responses_api_agents: {{shell_agent: {{entrypoint: app.py}}}}
-env:
-  _inherit_from: single_agent_turn
-  environment_servers:
-    single_agent_turn:
-      resources_server: {{type: resources_servers, name: box}}
-      agent_server: {{type: responses_api_agents, name: agent}}
-      default_episode_timeout_seconds: 300
-"""
 
 
 def test_stored_patches_are_graded_again(runs: GymRuns, docker_engine: None, calc_row: dict[str, Any]) -> None:
     solving = f"git apply <<'END'\n{calc_row['patch']}\nEND\n"
     scripts = {"solved": solving, "unsolved": "echo more >> README.md", "undone": "echo less >> README.md"}
     rows = runs.rows(*({**calc_row, "instance_id": name, "responses_create_params": {"input": text}} for name, text in scripts.items()))
-    runs.config.write_text(CONFIG.format(tag=runs.tag))
+    runs.config.write_text(calc_config(runs.tag))
     assert runs.eval(rows, "--concurrency", 3).ended(200) == 0
     output = runs.folder / "out.jsonl"
     old = {row["instance_id"]: row for row in runs.lines("out.jsonl")}
