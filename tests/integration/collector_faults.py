@@ -113,7 +113,8 @@ def told(collection: Collection, pattern: str) -> str:
         pattern = "failed attempts are in .* the first, of rollout"
     elif pattern == ENDED:
         return account[0]
-    line = next((line for line in said.splitlines() if re.search(pattern, line)), None)
+    # The last one: how many progress lines come before it depends on how long the run took.
+    line = next((line for line in reversed(said.splitlines()) if re.search(pattern, line)), None)
     assert line is not None, f"nothing says {pattern!r}: {said}"
     if ENDED in line or "are in" in pattern:
         return "; ".join(account)
