@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -14,6 +15,11 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent
 BASE_IMAGE = "gym-base:bookworm"
 EXAMPLES = REPOSITORY / "resources_servers" / "swebench" / "data" / "example.jsonl"
+
+
+def pytest_configure() -> None:
+    """Let what tests start be hung up: what was started by `nohup` would have its children mind no SIGHUP."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
